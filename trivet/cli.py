@@ -1,0 +1,169 @@
+"""The `trivet` command: verbs only. Each imports what it needs when it runs.
+
+Exit codes: 0 fine, 1 a finding, 2 wrong usage or config.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from trivet.errors import CacheError, ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+FINDING, USAGE = 1, 2
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+
+
+def _told(command: Callable[P, R]) -> Callable[P, R]:
+    """Errors that Trivet raises on purpose become a sentence and an exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except ConfigError as error:
+            for problem in error.problems:
+                click.echo(f"error: {problem}", err=True)
+            sys.exit(USAGE)
+        except CacheError as error:
+            click.echo(f"error: {error}", err=True)
+            sys.exit(FINDING)
+
+    return run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="trivet", prog_name="trivet")
+def main() -> None:
+    """Trivet: the three-tier cache between an LLM app and its model."""
+
+
+@main.command()
+@click.option("--upstream", "upstreams", multiple=True, metavar="URL", help="With or without /v1.")
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Server config file."
+)
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="[default: 8080]")
+@click.option("--admin-host", help="[default: 127.0.0.1]")
+@click.option("--admin-port", type=click.IntRange(0, 65535), help="[default: port + 1]")
+@click.option("--policies", type=click.Path(path_type=Path), help="Directory of policy files.")
+@click.option("--store", metavar="URL", help="memory | sqlite:PATH | redis://HOST:PORT/DB")
+@click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.  [default: 1]")
+@click.option("--log-requests", is_flag=True, default=None, help="One log line per request.")
+@click.option("--log-format", type=click.Choice(["console", "json"]))
+@_told
+def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) -> None:
+    """Run the proxy in front of one or more upstreams."""
+    from trivet.middleware.run import serve as run
+
+    flags["store.url"] = flags.pop("store")
+    run(config_file, upstreams, flags)
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True)
+@click.option("--delay-ms", type=click.IntRange(0), default=0, show_default=True)
+@_told
+def upstream(host: str, port: int, delay_ms: int) -> None:
+    """Run the built-in upstream for tests and trials. It is not a model."""
+    from trivet.middleware.mock_upstream.run import run
+
+    run(host, port, delay_ms)
+
+
+@main.group()
+def engine() -> None:
+    """Serve a local model."""
+
+
+@engine.command("serve")
+@click.option("--model", default="smollm2", show_default=True, help="smollm2, a GGUF, or a folder.")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=9100, show_default=True)
+@_told
+def engine_serve(model: str, host: str, port: int) -> None:
+    """Serve a model behind the OpenAI chat route, one request at a time."""
+    from trivet.prefix.engine.server import run
+
+    run(model, host, port)
+
+
+@main.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files for editors.")
+@as_json
+@_told
+def check(directory: Path, schema: bool, as_json: bool) -> None:
+    """Validate the policy files in DIRECTORY, and its trivet.yaml if there is one."""
+    from trivet.middleware.inspect import check as run
+
+    sys.exit(run(directory, schema=schema, as_json=as_json))
+
+
+@main.command()
+@click.argument("request_file", type=click.Path(path_type=Path))
+@click.option("--policies", type=click.Path(path_type=Path), help="Directory of policy files.")
+@click.option("--tenant", help="Explain as this tenant, without its credential.")
+@as_json
+@_told
+def explain(request_file: Path, policies: Path | None, tenant: str | None, as_json: bool) -> None:
+    """Say what would happen to the request in REQUEST_FILE, and why."""
+    from trivet.middleware.inspect import explain as run
+
+    sys.exit(run(request_file, policies=policies, tenant=tenant, as_json=as_json))
+
+
+@main.command()
+@as_json
+def keygen(as_json: bool) -> None:
+    """Make an API key, and the SHA-256 to put into a policy file."""
+    from trivet.policies.keygen import new_key
+
+    made = new_key()
+    key, digest = made.key, made.sha256
+    if as_json:
+        click.echo(json.dumps({"key": key, "sha256": digest}))
+        return
+    click.echo(f"key:     {key}")
+    click.echo(f"sha256:  {digest}")
+    click.echo("Give the key to the caller; it is not kept. Put the sha256 into the policy file:")
+    click.echo(f"  credentials:\n    - sha256: {digest}")
+
+
+@main.command()
+@click.option("--tenant", required=True)
+@click.option("--tag", help="Only answers whose request carried this Trivet-Tag.")
+@click.option("--version", "version", metavar="NAME=VALUE", help="Only answers of this version.")
+@click.option("--key", metavar="HEX", help="Only the answer under this key (see trivet explain).")
+@click.option("--admin", default="http://127.0.0.1:8081", show_default=True, metavar="URL")
+@click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
+@as_json
+@_told
+def purge(
+    tenant: str,
+    tag: str | None,
+    version: str | None,
+    key: str | None,
+    admin: str,
+    admin_key: str | None,
+    as_json: bool,
+) -> None:
+    """Forget stored answers of a tenant in every process of a running proxy."""
+    from trivet.middleware.admin_client import AdminClient
+
+    count = AdminClient(admin, admin_key).purge(tenant, tag=tag, version=version, key=key)
+    if as_json:
+        click.echo(json.dumps({"purged": count}))
+    else:
+        click.echo(f"{count} stored answers of {tenant} were deleted.")

@@ -1,0 +1,1 @@
+"""Measurement: the threshold sweep and calibration (a later release fills it)."""

@@ -1,0 +1,1 @@
+"""The exact tier: key, entries, stores, collapse."""

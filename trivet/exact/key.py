@@ -1,0 +1,158 @@
+"""The exact key: everything that shapes an answer, encoded so that nothing can run together.
+
+The hashed text is `canonical.join` of tagged, length-prefixed parts. It is stored with the answer
+and compared on a hit, so it must hold no secret: credentials are in it as MACs or digests only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from trivet.canonical import digest, join, mac, sha256
+from trivet.messages import Api, ExactKey, Scope
+
+Pairs = tuple[tuple[str, str], ...]
+
+_TAG = b"trivet-exact-v1"
+_POOL_TAG = b"trivet-pool-v1"
+_CREDENTIAL_TAG = b"trivet-credential-v1"
+
+_PREFIXES = (b"anthropic-", b"openai-", b"x-goog-")
+_NAMED = frozenset(
+    (
+        # Declared tenants may still send an upstream's session along.
+        b"cookie",
+        # An upstream that is a gateway itself picks the model that answers by these.
+        b"x-portkey-config",
+        b"x-portkey-custom-host",
+        b"x-portkey-provider",
+        b"x-portkey-virtual-key",
+        b"helicone-target-provider",
+        b"helicone-target-url",
+        b"azureml-model-deployment",
+        b"azureml-model-group",
+        b"x-ms-model-mesh-model-name",
+        b"extra-parameters",
+    )
+)
+_TRANSPORT = frozenset(
+    (
+        b"anthropic-dangerous-direct-browser-access",
+        b"x-goog-api-client",
+        b"x-goog-api-key",  # In the credential scope.
+    )
+)
+_SETS = frozenset(("anthropic-beta", "openai-beta"))
+"""Headers whose comma-separated values are a set: order and repetition mean nothing."""
+_SECRET = re.compile("auth|config|cookie|key|password|secret|token")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyParts:
+    """All that two requests must have in common to share an answer."""
+
+    api: Api
+    upstream: str
+    base_url: str
+    credential: bytes
+    """Whose account pays, opaque: see `credential_scope`. Thinking signatures are bound to it."""
+    headers: Pairs
+    """What `key_headers` returned."""
+    scope: Scope
+    policy_versions: Pairs
+    request_versions: Pairs
+    """Kept apart from the policy's, so that no caller can pass for a policy version."""
+    canonical: bytes
+    """`Request.canonical`."""
+    query: str = ""
+    """Raw query string that goes upstream (Azure's `api-version=...`)."""
+
+
+def canonical_request(parts: KeyParts) -> bytes:
+    """The text that is hashed: store it with the answer, and compare it on a hit. Injective."""
+    scope = parts.scope
+    return join(
+        _TAG,
+        parts.api.encode(),
+        _text(parts.upstream),
+        _text(parts.base_url),
+        # A query may carry an API key, which must not be stored.
+        sha256(_text(parts.query)) if parts.query else b"",
+        parts.credential,
+        _pairs(parts.headers),
+        _text(scope.tenant),
+        b"" if scope.user is None else b"=" + _text(scope.user),
+        _pairs(parts.policy_versions),
+        _pairs(parts.request_versions),
+        parts.canonical,
+    )
+
+
+def exact_key(parts: KeyParts) -> ExactKey:
+    """SHA-256 of `canonical_request(parts)`."""
+    return ExactKey(sha256(canonical_request(parts)))
+
+
+def keyed(parts: KeyParts) -> tuple[ExactKey, bytes]:
+    """`exact_key` and `canonical_request`, encoded once."""
+    text = canonical_request(parts)
+    return ExactKey(sha256(text)), text
+
+
+def pool_key(key: ExactKey, slot: int) -> ExactKey:
+    """Key of one of the answers that `sampled: pool` keeps for a request. `slot` counts from 0."""
+    return ExactKey(digest(_POOL_TAG, key, slot.to_bytes(2, "big")))
+
+
+def credential_scope(secret: bytes, *credential: str) -> bytes:
+    """An opaque name for an upstream credential: equal for equal ones, useless without `secret`.
+
+    `credential` is alternately a header's name and its value, or one value from the config.
+    """
+    return mac(secret, _CREDENTIAL_TAG, *map(_text, credential))
+
+
+def key_headers(raw: Iterable[tuple[bytes, bytes]], extra: tuple[str, ...] = ()) -> Pairs:
+    """The request headers that shape answers, sorted by name.
+
+    `raw` are (lower-case name, value) pairs as they go upstream, repeated names included: those
+    are one list in order (RFC 9110, section 5.3). `extra` are the policy's own. Headers of the
+    APIs (`anthropic-*`, `openai-*`, `x-goog-*`) are in unless they are known as transport. Values
+    of headers that may hold a secret are replaced by their digest.
+    """
+    wanted = _wanted(extra)
+    found: dict[str, list[str]] = {}
+    for name, value in raw:
+        if name in wanted or (name.startswith(_PREFIXES) and name not in _TRANSPORT):
+            found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+    if not found:
+        return ()
+    return tuple((name, _header_value(name, found[name])) for name in sorted(found))
+
+
+@lru_cache(maxsize=256)
+def _wanted(extra: tuple[str, ...]) -> frozenset[bytes]:
+    return _NAMED.union(name.lower().encode("latin-1", "replace") for name in extra)
+
+
+def _header_value(name: str, values: list[str]) -> str:
+    if name in _SETS:
+        members = {member.strip(" \t") for value in values for member in value.split(",")}
+        return ",".join(sorted(members - {""}))
+    joined = ", ".join(value.strip(" \t") for value in values)
+    if _SECRET.search(name):
+        return "sha256:" + sha256(_text(joined)).hex()
+    return joined
+
+
+def _text(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _pairs(pairs: Pairs) -> bytes:
+    if not pairs:
+        return b""
+    return join(*[_text(part) for pair in pairs for part in pair])

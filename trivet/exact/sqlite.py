@@ -1,0 +1,245 @@
+"""The embedded store: one SQLite file that several worker processes share, in WAL mode.
+
+Reads and writes have a thread and a connection each, so that the event loop never waits for a
+disk. Reads of one event-loop tick cross to their thread together; writes that wait together are
+one transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trivet.errors import StoreError
+from trivet.exact import sqlite_rows as rows
+from trivet.exact.codec import Rejected, decode, encode
+from trivet.exact.entry import Entry
+from trivet.exact.lane import Lane
+from trivet.exact.purges import Changes, Purge
+from trivet.exact.seal import Seal
+from trivet.exact.sqlite_file import SqliteFile, translate
+from trivet.exact.store import Bound, StoreStats
+from trivet.messages import ExactKey
+from trivet.telemetry import EntryRejected, Observer, ignore
+
+_CHECK_S = 1.0
+"""Seconds after which a connection notices that the file was replaced."""
+_SWEEP_S = 5.0
+_BATCH = 256
+"""Writes that share a transaction at most."""
+_MAX_WAITING = 4096
+_MAX_TOUCHED = 4096
+
+_Work = Callable[[sqlite3.Connection], Any]
+
+
+@dataclass(slots=True)
+class _Write:
+    """A change: `prepare` runs before the transaction, what it returns inside."""
+
+    prepare: Callable[[], _Work]
+
+
+class _Handle:
+    """One thread's connection, reopened when the file is another."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self._checked = 0.0
+
+    def run(self, work: _Work) -> Any:
+        """`work` on an open connection. Raises `StoreError` and nothing else of SQLite's."""
+        now = time.monotonic()
+        if self._db is not None and now - self._checked > _CHECK_S:
+            self._checked = now
+            if self._file.replaced(self._inode):
+                self.close()
+        if self._db is None:
+            self._db, self._inode = self._file.open()
+            self._checked = now
+        try:
+            return work(self._db)
+        except sqlite3.Error as error:
+            trouble = translate(error)
+            if trouble.reason == "corrupt":
+                self.close()
+                trouble = self._file.move_aside(self._inode)
+            raise trouble from error
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except sqlite3.Error:
+                return  # It is given up anyway.
+
+
+class SqliteStore:
+    """Entries in the file at `path`, bounded by `most`; for one event loop in each process.
+
+    Opens the file when it is first used: a file that cannot be opened is a `StoreError` of each
+    call. `busy_s` is how long a write waits for another process's.
+    """
+
+    name = "sqlite"
+
+    def __init__(
+        self,
+        path: Path,
+        seal: Seal,
+        *,
+        most: Bound,
+        observer: Observer = ignore,
+        busy_s: float = 0.5,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._seal = seal
+        self._most = most
+        self._observe = observer
+        self._clock = clock
+        self._evictions = 0
+        self._touched: set[int] = set()
+        self._swept = time.monotonic()
+        file = SqliteFile(path, busy_s)
+        self._reader, self._writer = _Handle(file), _Handle(file)
+        self._reads: Lane[Callable[[sqlite3.Connection], Any]] = Lane(
+            self._read, self._rest, idle_s=60.0, most=_MAX_WAITING
+        )
+        self._writes: Lane[_Write] = Lane(
+            self._write, self._tidy, idle_s=_SWEEP_S, most=_MAX_WAITING
+        )
+
+    async def get(self, tenant: str, key: ExactKey) -> Entry | None:
+        """See `ExactStore.get`."""
+        name = self._seal.pseudonym(tenant)
+
+        def work(db: sqlite3.Connection) -> Entry | Rejected | None:
+            found = rows.find(db, name, key, self._clock())
+            if found is None:
+                return None
+            if len(self._touched) < _MAX_TOUCHED:
+                self._touched.add(found[0])
+            return decode(found[1], tenant, key, self._seal)
+
+        found: Entry | Rejected | None = await self._reads.do(work)
+        if not isinstance(found, Rejected):
+            return found
+        self._observe(EntryRejected(self.name, found.reason))
+        await self._change(lambda db: rows.delete(db, name, key))
+        return None
+
+    async def put(self, entry: Entry, bound: Bound) -> None:
+        """See `ExactStore.put`. Returns once the entry is committed."""
+
+        def prepare() -> _Work:
+            row = rows.row_of(entry, encode(entry, self._seal), self._seal)
+            return lambda db: rows.put(db, row, bound, self._most, self._clock())
+
+        self._evictions += await self._writes.do(_Write(prepare))
+
+    async def delete(self, tenant: str, key: ExactKey) -> None:
+        """See `ExactStore.delete`."""
+        purge = Purge(tenant, None, self._clock(), key)
+
+        def work(db: sqlite3.Connection) -> None:
+            rows.delete(db, self._seal.pseudonym(tenant), key)
+            rows.announce(db, purge, self._seal)
+
+        await self._change(work)
+
+    async def purge(self, tenant: str, label: str | None, at: float) -> int:
+        """See `ExactStore.purge`. Large ones take several transactions, other writes between."""
+        purge = Purge(tenant, label, at)
+        await self._change(lambda db: rows.bury(db, purge, self._seal))
+        count = 0
+        while True:
+            gone = await self._change(lambda db: rows.purge_some(db, purge, self._seal))
+            count += gone
+            if gone < rows.CHUNK:
+                return count
+
+    async def changes(self, cursor: int) -> Changes:
+        """See `SharedStore.changes`."""
+        found: Changes = await self._reads.do(lambda db: rows.changes(db, cursor, self._seal))
+        return found
+
+    async def usage(self, tenant: str | None) -> StoreStats:
+        """See `ExactStore.usage`. Evictions are those of this process."""
+        name = rows.ALL if tenant is None else self._seal.pseudonym(tenant)
+        entries, held = await self._reads.do(lambda db: rows.totals(db, name))
+        return StoreStats(self.name, entries, held, self._evictions)
+
+    async def ready(self) -> None:
+        """See `ExactStore.ready`."""
+        await self._reads.do(lambda db: rows.totals(db, rows.ALL))
+
+    async def close(self) -> None:
+        """See `ExactStore.close`. Waits for the writes that were accepted."""
+        await self._writes.close()
+        await self._reads.close()
+
+    async def _change(self, work: _Work) -> Any:
+        return await self._writes.do(_Write(lambda: work))
+
+    def _read(self, jobs: Sequence[_Work]) -> list[Any]:
+        return [_outcome(lambda job=job: self._reader.run(job)) for job in jobs]  # type: ignore[misc]
+
+    def _write(self, jobs: Sequence[_Write]) -> list[Any]:
+        outcomes: list[Any] = []
+        for start in range(0, len(jobs), _BATCH):
+            outcomes.extend(self._transact(jobs[start : start + _BATCH]))
+        if time.monotonic() - self._swept > _SWEEP_S:
+            self._tidy(False)
+        return outcomes
+
+    def _transact(self, jobs: Sequence[_Write]) -> list[Any]:
+        prepared = [_outcome(job.prepare) for job in jobs]
+        sound = [work for work in prepared if not isinstance(work, StoreError)]
+        done = _outcome(lambda: self._writer.run(lambda db: _atomically(db, sound)))
+        results = iter([done] * len(sound) if isinstance(done, StoreError) else done)
+        return [work if isinstance(work, StoreError) else next(results) for work in prepared]
+
+    def _tidy(self, closing: bool) -> None:
+        self._swept = time.monotonic()
+        touched, self._touched = self._touched, set()
+        now = self._clock()
+        if not (closing and not touched):
+            _outcome(
+                lambda: self._writer.run(
+                    lambda db: _atomically(db, [lambda db: rows.sweep(db, touched, now)])
+                )
+            )
+        if closing:
+            self._writer.close()
+
+    def _rest(self, closing: bool) -> None:
+        if closing:
+            self._reader.close()
+
+
+def _atomically(db: sqlite3.Connection, works: Sequence[_Work]) -> list[Any]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        results = [work(db) for work in works]
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+    return results
+
+
+def _outcome(work: Callable[[], Any]) -> Any:
+    """What `work` returns, or the `StoreError` that it ends in: a thread must not die of a job."""
+    try:
+        return work()
+    except StoreError as error:
+        return error
+    except Exception as error:  # Whatever one job stumbles over, the next one is still done.
+        return StoreError("internal", f"internal: {type(error).__name__}: {error}")

@@ -1,0 +1,100 @@
+"""The exact tier: find a stored answer, or keep one. A store in trouble makes it step aside."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from trivet.errors import StoreError
+from trivet.exact.entry import Entry
+from trivet.exact.store import Bound, ExactStore
+from trivet.messages import ExactKey
+from trivet.telemetry import EntryRejected, Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked up: the key, the bytes that were hashed, and how old an answer may be."""
+
+    tenant: str
+    key: ExactKey
+    canonical: bytes
+    max_age: float | None = None
+    """The oldest answer that the caller takes; None is no bound."""
+    fresh_for: float = math.inf
+    """The policy's lifetime now, which may be shorter than when the entry was stored."""
+    stale_for: float = 0.0
+    """How long after that an answer may stand in for an upstream error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A stored answer that may be served. `age` is in seconds; `ttl` is negative when stale."""
+
+    entry: Entry
+    age: float
+    ttl: float
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """No answer, why, and under which key a new one is stored."""
+
+    reason: str
+    key: ExactKey
+    stale: Hit | None = None
+    """An expired answer that may stand in if the upstream fails."""
+
+
+class ExactTier:
+    """Lookups and writes over one store. No method raises; trouble is a `Miss` with its reason."""
+
+    def __init__(
+        self, store: ExactStore, observer: Observer, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.store = store
+        self._observer = observer
+        self._clock = clock
+
+    async def find(self, question: Question) -> Hit | Miss:
+        """The stored answer to `question`, if one may be served now."""
+        try:
+            entry = await self.store.get(question.tenant, question.key)
+        except StoreError as error:
+            return Miss(f"store-{error.reason}", question.key)
+        if entry is None:
+            return Miss("", question.key)
+        if entry.canonical != question.canonical or entry.tenant != question.tenant:
+            self._observer(EntryRejected(self.store.name, "canonical"))
+            return Miss("canonical", question.key)
+        return self._judge(entry, question)
+
+    def _judge(self, entry: Entry, question: Question) -> Hit | Miss:
+        now = self._clock()
+        expires = min(entry.expires, entry.created + question.fresh_for)
+        hit = Hit(entry, max(0.0, now - entry.created), expires - now)
+        if question.max_age is not None and hit.age > question.max_age:
+            return Miss("max-age", question.key)
+        if hit.ttl > 0:
+            return hit
+        stale_until = min(entry.stale_until, expires + question.stale_for)
+        return Miss("expired", question.key, hit if now < stale_until else None)
+
+    async def draw(self, question: Question, keys: Sequence[ExactKey]) -> Hit | Miss:
+        """One of the pooled answers at random once every slot is full, else a free slot."""
+        found = await asyncio.gather(*(self.find(replace(question, key=key)) for key in keys))
+        hits = [item for item in found if isinstance(item, Hit)]
+        free = [item for item in found if isinstance(item, Miss)]
+        return random.choice(free) if free else random.choice(hits)
+
+    async def keep(self, entry: Entry, bound: Bound) -> str:
+        """Store an answer. Returns why it was not stored, or an empty string."""
+        try:
+            await self.store.put(entry, bound)
+        except StoreError as error:
+            return f"store-{error.reason}"
+        return ""

@@ -1,0 +1,1 @@
+"""The proxy: app, pipeline, upstream client, dialects, admin API."""

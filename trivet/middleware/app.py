@@ -1,0 +1,137 @@
+"""The data plane: a plain ASGI app between the callers and the pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from trivet.errors import CacheError, RequestError, UpstreamError
+from trivet.middleware.call import Live, Note, Reply, Whole
+from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.headers import RawHeaders
+from trivet.middleware.intake import ClientGone, Receive
+from trivet.middleware.reception import Reception, Visit, visit_of
+from trivet.middleware.reply import error_reply
+from trivet.telemetry import Observer, RequestDone
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class ProxyApp:
+    """ASGI entry: one call a request, one `RequestDone` event each."""
+
+    def __init__(self, reception: Reception, observer: Observer) -> None:
+        self._reception = reception
+        self._observer = observer
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one HTTP request (ASGI 3.0)."""
+        if scope["type"] != "http":
+            return
+        sender = _Sender(send)
+        visit = visit_of(scope, receive)
+        try:
+            reply = await self._reply(visit)
+            await sender.send(reply)
+        except ClientGone:
+            visit.note.reason = "client-gone"
+        except asyncio.CancelledError:
+            if not visit.watch.gone:
+                raise
+            visit.note.reason = "client-gone"
+        except UpstreamError as error:
+            # The caller's connection breaks off too: uvicorn closes it when a response that was
+            # started is left unfinished.
+            visit.note.outcome, visit.note.reason = "error", error.reason
+        finally:
+            visit.watch.stop()
+            if visit.on_end is not None:
+                visit.on_end()
+            self._observer(_done(visit, sender))
+
+    async def _reply(self, visit: Visit) -> Reply:
+        try:
+            return await self._reception.serve(visit)
+        except RequestError as error:
+            visit.note.outcome, visit.note.reason = "error", error.code or f"status-{error.status}"
+            return _refusal(visit.dialect, error, "refused")
+        except UpstreamError as error:
+            visit.note.outcome, visit.note.reason = "error", error.reason
+            return _refusal(visit.dialect, error, error.reason)
+
+
+def _refusal(dialect: Dialect, error: CacheError, detail: str) -> Whole:
+    """The reply to a request that no tier was asked about."""
+    reply = error_reply(dialect, error, f"trivet-exact; fwd=bypass; detail={detail}")
+    if getattr(error, "status", 0) == 401:
+        reply.headers.append((b"www-authenticate", b"Bearer"))
+    return reply
+
+
+class _Sender:
+    """Sends a reply and remembers when its first body byte left, and how many there were."""
+
+    __slots__ = ("_send", "first_byte", "size", "status")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.first_byte = 0.0
+        self.size = 0
+        self.status = 0
+
+    async def send(self, reply: Reply) -> None:
+        """Send all of `reply`. Raises `UpstreamError` if a live body breaks off."""
+        self.status = reply.status
+        if isinstance(reply, Whole):
+            await self._start(reply.status, [*reply.headers, _length(reply.body)])
+            await self._body(reply.body, more=False)
+            return
+        await self._live(reply)
+
+    async def _live(self, reply: Live) -> None:
+        chunks = reply.chunks
+        try:
+            await self._start(reply.status, reply.headers)
+            async for chunk in chunks:
+                await self._body(chunk, more=True)
+            await self._body(b"", more=False)
+        finally:
+            await chunks.aclose()
+
+    async def _start(self, status: int, headers: RawHeaders) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        if not self.first_byte:
+            self.first_byte = time.perf_counter()
+        self.size += len(body)
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _length(body: bytes) -> tuple[bytes, bytes]:
+    return (b"content-length", str(len(body)).encode())
+
+
+def _done(visit: Visit, sender: _Sender) -> RequestDone:
+    now = time.perf_counter()
+    note: Note = visit.note
+    return RequestDone(
+        tenant=visit.tenant,
+        api=visit.api,
+        model=visit.model,
+        upstream=visit.upstream,
+        status=sender.status,
+        stream=visit.stream,
+        tier=note.tier,
+        outcome=note.outcome,
+        reason=note.reason,
+        total_s=now - visit.began,
+        upstream_s=note.upstream_s,
+        first_byte_s=(sender.first_byte or now) - visit.began,
+        request_bytes=visit.size,
+        response_bytes=sender.size,
+        usage=note.usage,
+        stored=note.stored,
+    )

@@ -1,0 +1,79 @@
+"""One request on its way through the pipeline, and the reply it ends as."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+
+from trivet.exact.key import KeyParts
+from trivet.messages import Request, Usage
+from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.headers import RawHeaders
+from trivet.policies.eligibility import Bypass, Eligible
+from trivet.policies.model import ExactSettings, TenantPolicy
+from trivet.telemetry import Outcome, Tier
+
+
+@dataclass(slots=True)
+class Note:
+    """What happened to a request, filled in on its way; telemetry and headers read it."""
+
+    outcome: Outcome = "error"
+    tier: Tier | None = None
+    reason: str = ""
+    upstream_s: float = 0.0
+    usage: Usage | None = None
+    stored: bool = False
+    collapsed: bool = False
+
+
+@dataclass(slots=True)
+class Call:
+    """Everything that was decided about one request before the tiers are asked."""
+
+    dialect: Dialect
+    request: Request
+    policy: TenantPolicy
+    settings: ExactSettings
+    plan: Eligible | Bypass
+    upstream: UpstreamConfig
+    target: str
+    headers: RawHeaders
+    parts: KeyParts
+    labels: frozenset[str]
+    waiting: Callable[[], None]
+    """To be called before an upstream is waited for: from then on the caller is watched."""
+    canonical: bytes = b""
+    """The bytes behind the key; set by the pipeline when a tier needs them."""
+    note: Note = field(default_factory=Note)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant's name."""
+        return self.policy.tenant
+
+
+@dataclass(slots=True)
+class Whole:
+    """A reply whose body is known."""
+
+    status: int
+    headers: RawHeaders
+    body: bytes
+
+
+@dataclass(slots=True)
+class Live:
+    """A reply whose body is still arriving. The sender closes `chunks` whatever happens.
+
+    An `UpstreamError` out of `chunks` means that the connection to the caller has to break off
+    too: a shortened answer must not look like a complete one.
+    """
+
+    status: int
+    headers: RawHeaders
+    chunks: AsyncGenerator[bytes, None]
+
+
+Reply = Whole | Live

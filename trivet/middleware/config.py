@@ -1,0 +1,168 @@
+"""What one server is told: upstreams, store, ports, limits. From `--config` and flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from trivet.errors import ConfigError, Problem
+from trivet.policies.model import Seconds, Section, Size
+
+DialectFamily = Literal["openai", "anthropic"]
+
+
+def state_dir(env: Mapping[str, str] = os.environ) -> Path:
+    """Where the default store and the server secret live (XDG Base Directory, state home)."""
+    home = env.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "trivet"
+
+
+class UpstreamConfig(Section):
+    """One place to forward to."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    base_url: str = Field(description="With or without the closing /v1.")
+    dialects: tuple[DialectFamily, ...] = ("openai", "anthropic")
+    models: tuple[str, ...] = Field(
+        default=("*",), description="Models that go here (wildcards); the first match wins."
+    )
+    prefix: str = Field(
+        default="", description="Requests under this path go here too, with the prefix cut off."
+    )
+    credential_env: str | None = Field(
+        default=None,
+        description="Environment variable with the key to use; absent: the caller's own.",
+    )
+    provider: str | None = Field(
+        default=None, description="Provider name for prices; guessed from the model when absent."
+    )
+    stream_usage: Literal["inject", "leave"] = Field(
+        default="inject",
+        description="Ask for usage in recorded OpenAI streams, and hide it from callers who did "
+        "not; `leave` for servers that refuse stream_options.",
+    )
+    connect_timeout: Seconds = 5.0
+    read_timeout: Seconds = Field(default=600.0, description="Longest silence of the upstream.")
+
+    @field_validator("base_url")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise ValueError("an upstream is an http:// or https:// URL")
+        if parts.query or parts.fragment:
+            raise ValueError("an upstream URL has no query and no fragment")
+        return value.rstrip("/")
+
+    @property
+    def root(self) -> str:
+        """The URL that request paths (`/v1/...`) are appended to."""
+        return self.base_url.removesuffix("/v1")
+
+
+class GatewayConfig(Section):
+    """A gateway in front that has authenticated the caller and names the tenant in a header.
+
+    It proves itself by a secret, by its address, or by both where both are given.
+    """
+
+    header: str
+    secret_header: str | None = None
+    secret_env: str | None = Field(
+        default=None, description="Environment variable with the secret that it sends."
+    )
+    peers: tuple[str, ...] = Field(default=(), description="Addresses or networks that it has.")
+
+
+class StoreConfig(Section):
+    """Bounds and budgets of the exact store."""
+
+    url: str = Field(default="sqlite:", description="memory | sqlite:PATH | redis://HOST:PORT/DB")
+    max_bytes: Size = 1 << 30
+    max_entries: int = Field(default=1_000_000, ge=1)
+    front_bytes: Size = Field(
+        default=64 << 20, description="Memory in front of the store; 0: none."
+    )
+    front_entries: int = Field(default=100_000, ge=0)
+    budget: Seconds = Field(default=0.05, description="Longest wait for a stored answer.")
+    encrypt: bool = False
+    secret_file: Path | None = None
+
+
+class ServerConfig(Section):
+    """The whole server."""
+
+    upstreams: tuple[UpstreamConfig, ...] = Field(min_length=1)
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = Field(
+        default=None, ge=0, le=65535, description="The port after `port` when absent."
+    )
+    admin_key_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    policies: Path | None = None
+    gateway: GatewayConfig | None = None
+    store: StoreConfig = StoreConfig()
+    workers: int = Field(default=1, ge=1, le=64)
+    max_body: Size = 32 << 20
+    body_timeout: Seconds = Field(default=30.0, description="Longest silence within a body.")
+    header_timeout: Seconds = Field(default=20.0, description="Longest time for a request's head.")
+    collapse_wait: Seconds = Field(
+        default=120.0, description="How long a follower waits for a leader's first byte."
+    )
+    drain: Seconds = Field(default=30.0, description="How long SIGTERM waits for open answers.")
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_requests: bool = False
+    tracing: bool = False
+
+    @field_validator("upstreams")
+    @classmethod
+    def _unique_names(cls, value: tuple[UpstreamConfig, ...]) -> tuple[UpstreamConfig, ...]:
+        names = [upstream.name for upstream in value]
+        if len(set(names)) != len(names):
+            raise ValueError("two upstreams have one name")
+        return value
+
+
+def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConfig:
+    """The file's settings with the flags' over them. Raises `ConfigError`.
+
+    Overrides whose value is None are left out; nested ones are named `store.url`.
+    """
+    settings: dict[str, Any] = _read(file) if file else {}
+    for name, value in overrides.items():
+        if value is None:
+            continue
+        section, _, key = name.rpartition(".")
+        target = settings.setdefault(section, {}) if section else settings
+        target[key] = value
+    try:
+        return ServerConfig.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(*_problems(str(file or "command line"), error)) from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(Problem(str(file), 0, 0, "", error.strerror or "unreadable")) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(Problem(str(file), 0, 0, "", f"not valid YAML: {error}")) from None
+    if not isinstance(loaded, dict):
+        raise ConfigError(Problem(str(file), 1, 1, "", "a server config is a YAML mapping"))
+    return loaded
+
+
+def _problems(file: str, error: ValidationError) -> list[Problem]:
+    return [
+        Problem(file, 0, 0, ".".join(str(part) for part in item["loc"]), item["msg"])
+        for item in error.errors()
+    ]

@@ -1,0 +1,1 @@
+"""One module an API: decode, record, replay, errors."""

@@ -1,0 +1,58 @@
+"""What the Responses and Messages dialects share about request and answer bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from trivet import canonical
+from trivet.errors import RequestError
+
+NUMBER: Final = (int, float)
+STRING: Final = (str,)
+ARRAY: Final = (list,)
+OBJECT: Final = (dict,)
+BOOLEAN: Final = (bool,)
+
+_NAMES: Final[dict[type, str]] = {
+    str: "a string",
+    int: "a number",
+    list: "an array",
+    dict: "an object",
+    bool: "true or false",
+}
+
+
+def check_types(body: dict[str, Any], kinds: Mapping[str, tuple[type, ...]]) -> None:
+    """Refuse fields whose JSON type is not among `kinds`; absent and null are left alone.
+
+    Raises `RequestError` 400 naming the field.
+    """
+    for field, value in body.items():
+        allowed = kinds.get(field)
+        if allowed is not None and value is not None and type(value) not in allowed:
+            names = " or ".join(_NAMES[kind] for kind in allowed if kind in _NAMES)
+            raise RequestError(400, f"'{field}' must be {names}.", field=field)
+
+
+def compact(value: Any) -> bytes:
+    """Compact JSON text. What orjson cannot write is written in ASCII with escapes."""
+    return canonical.dump(value).removeprefix(b"\x00")
+
+
+def is_zero(value: Any) -> bool:
+    """True for the JSON number 0 in any spelling, not for false."""
+    return type(value) in NUMBER and bool(value == 0)
+
+
+def token_count(value: Any) -> int | None:
+    """A non-negative JSON integer, or None."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def schema_of(wanted: Mapping[str, Any]) -> tuple[bool, bytes | None]:
+    """Whether `text.format` or `output_config.format` asks for JSON, and for which schema."""
+    if wanted.get("type") not in ("json_schema", "json_object"):
+        return False, None
+    schema = wanted.get("schema")
+    return True, None if schema is None else compact(schema)

@@ -1,0 +1,197 @@
+"""OpenAI embeddings: a batch of independent items, each cached on its own.
+
+https://platform.openai.com/docs/api-reference/embeddings. A vector is kept as the upstream sent
+it: `f` and 32-bit floats where they hold every value exactly, else `d` and 64-bit floats.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from trivet.canonical import dump, envelope, parse
+from trivet.errors import RequestError
+from trivet.messages import Api, NotStored, Request, Usage
+from trivet.middleware.dialects.base import Headers, as_mapping
+
+PATH: Final = "/v1/embeddings"
+_TRANSPORT: Final = frozenset({"user", "encoding_format", "input"})
+
+Encoding = Literal["float", "base64"]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One embeddings request, taken apart."""
+
+    request: Request
+    body: dict[str, Any]
+    inputs: tuple[Any, ...]
+    canonicals: tuple[bytes, ...]
+    """The canonical form of each item, as if it had been asked for alone."""
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The vectors of an upstream's answer, in the order of the items asked for."""
+
+    packed: tuple[bytes, ...]
+    model: str
+    usage: Usage | None
+
+
+def decode(raw: bytes, _headers: Headers) -> Batch:
+    """Read a request. Raises `RequestError` naming the field."""
+    body = parse(raw)
+    if type(body) is not dict:
+        raise RequestError(400, "The body must be a JSON object.")
+    model = body.get("model")
+    if type(model) is not str or not model:
+        raise RequestError(400, "'model' must be a non-empty string.", field="model")
+    encoding: Any = body.get("encoding_format") or "float"
+    if encoding not in ("float", "base64"):
+        raise RequestError(
+            400, "'encoding_format' must be 'float' or 'base64'.", field="encoding_format"
+        )
+    inputs = _items(body.get("input"))
+    directives = as_mapping(body.get("cache"))
+    forwarded = {name: value for name, value in body.items() if name != "cache"}
+    shared = {name: value for name, value in forwarded.items() if name not in _TRANSPORT}
+    canonicals = tuple(dump(envelope({**shared, "input": item})) for item in inputs)
+    request = Request(
+        api=Api.EMBEDDINGS,
+        model=model,
+        stream=False,
+        forward=raw if not directives else dump(forwarded),
+        canonical=dump(envelope({**shared, "input": list(inputs)})),
+        choices=len(inputs),
+        user=body["user"] if type(body.get("user")) is str else None,
+        directives=directives,
+    )
+    return Batch(request, forwarded if directives else body, inputs, canonicals, encoding)
+
+
+def _items(given: Any) -> tuple[Any, ...]:
+    if type(given) is str:
+        return (given,)
+    if type(given) is not list or not given:
+        raise RequestError(
+            400,
+            "'input' must be a string, or a non-empty array of strings or tokens.",
+            field="input",
+        )
+    if all(type(item) is int for item in given):
+        return (given,)
+    for position, item in enumerate(given):
+        tokens = type(item) is list and item and all(type(token) is int for token in item)
+        if type(item) is not str and not tokens:
+            raise RequestError(
+                400,
+                f"'input[{position}]' must be a string or a non-empty array of token numbers.",
+                field=f"input[{position}]",
+            )
+    return tuple(given)
+
+
+def remainder(batch: Batch, positions: Sequence[int]) -> bytes:
+    """The body that asks for the items at `positions` only."""
+    if len(positions) == len(batch.inputs):
+        return batch.request.forward
+    return dump({**batch.body, "input": [batch.inputs[position] for position in positions]})
+
+
+def read_answer(body: bytes, count: int) -> Vectors | NotStored:
+    """Judge a 2xx answer: `count` vectors, each index once, all of one length."""
+    try:
+        answer = as_mapping(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return NotStored("not-json")
+    data = answer.get("data")
+    if answer.get("error") is not None or type(data) is not list:
+        return NotStored("error-body")
+    packed: dict[int, bytes] = {}
+    for item in map(as_mapping, data):
+        vector = pack(item.get("embedding"))
+        if vector is None or type(item.get("index")) is not int:
+            return NotStored("bad-vector")
+        packed[item["index"]] = vector
+    if sorted(packed) != list(range(count)) or len(data) != count:
+        return NotStored("missing-vector")
+    model = answer.get("model")
+    return Vectors(
+        tuple(packed[index] for index in range(count)),
+        model if type(model) is str else "",
+        _usage(answer.get("usage")),
+    )
+
+
+def _usage(given: Any) -> Usage | None:
+    tokens = as_mapping(given).get("prompt_tokens")
+    return Usage(tokens, 0) if type(tokens) is int else None
+
+
+def pack(embedding: Any) -> bytes | None:
+    """A vector in stored form; None if it is no vector."""
+    if type(embedding) is str:
+        try:
+            raw = b64decode(embedding, validate=True)
+        except Base64Error:
+            return None
+        return b"f" + raw if raw and len(raw) % 4 == 0 else None
+    if type(embedding) is not list or not embedding:
+        return None
+    try:
+        wide = array("d", embedding)
+        narrow = array("f", embedding)
+    except (TypeError, OverflowError):
+        return None
+    if list(narrow) == list(wide):
+        return b"f" + _little(narrow)
+    return b"d" + _little(wide)
+
+
+def render(packed: bytes, encoding: Encoding) -> str | list[float]:
+    """The vector as a caller with `encoding` expects it."""
+    if encoding == "base64":
+        narrow = packed[1:] if packed[:1] == b"f" else _little(array("f", _numbers(packed)))
+        return b64encode(narrow).decode("ascii")
+    return _numbers(packed)
+
+
+def _numbers(packed: bytes) -> list[float]:
+    numbers = array(packed[:1].decode("ascii"))
+    numbers.frombytes(packed[1:])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return list(numbers)
+
+
+def _little(numbers: array[float]) -> bytes:
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def write_answer(
+    packed: Sequence[bytes], encoding: Encoding, model: str, prompt_tokens: int
+) -> bytes:
+    """The API's answer; `data[i].index` is the position in this request."""
+    return orjson.dumps(
+        {
+            "object": "list",
+            "data": [
+                {"object": "embedding", "index": index, "embedding": render(vector, encoding)}
+                for index, vector in enumerate(packed)
+            ],
+            "model": model,
+            "usage": {"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens},
+        }
+    )

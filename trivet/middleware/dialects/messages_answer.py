@@ -1,0 +1,133 @@
+"""Anthropic Messages answers: is one complete and successful, and what of it is stored."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from trivet import canonical
+from trivet.errors import RequestError
+from trivet.messages import Answer, NotStored, Request, Usage
+from trivet.middleware.dialects.answers import json_fault
+from trivet.middleware.dialects.base import StoreRules, as_items, as_mapping
+from trivet.middleware.dialects.bodies import compact, token_count
+
+_COMPLETE: Final = frozenset({"end_turn", "stop_sequence", "tool_use"})
+_CUT: Final = {
+    "max_tokens": "max-tokens",
+    "pause_turn": "pause-turn",
+    "model_context_window_exceeded": "model-context-window-exceeded",
+    "compaction": "compaction",
+}
+_TEXTS: Final = {"text": "text", "thinking": "thinking", "redacted_thinking": "data"}
+"""Block types that hold one string, and its field."""
+
+
+def judge(message: Any, request: Request, rules: StoreRules) -> Answer | NotStored:
+    """The answer to store, or why there is none."""
+    if type(message) is not dict:
+        return NotStored("malformed")
+    fault = (
+        _stop_fault(message, rules)
+        or _content_fault(message, rules)
+        or _json_fault(message, request)
+    )
+    if fault is not None:
+        return NotStored(fault)
+    body = compact(message)
+    if len(body) > rules.max_entry:
+        return NotStored("too-large")
+    model = message.get("model")
+    return Answer(
+        body=body,
+        usage=usage_of(message),
+        model=model if type(model) is str and model else request.model,
+        ids=ids_of(message),
+    )
+
+
+def judge_body(body: bytes, request: Request, rules: StoreRules) -> Answer | NotStored:
+    """`judge` for a JSON body as the upstream sent it."""
+    try:
+        return judge(canonical.parse(body), request, rules)
+    except RequestError:
+        return NotStored("invalid-json")
+
+
+def _stop_fault(message: dict[str, Any], rules: StoreRules) -> str | None:
+    if message.get("type") == "error" or message.get("error") is not None:
+        return "upstream-error"
+    if message.get("type") != "message" or type(message.get("content")) is not list:
+        return "malformed"
+    if message.get("container") is not None:
+        return "container"
+    reason = message.get("stop_reason")
+    if reason == "refusal":
+        return None if rules.refusals else "refusal"
+    if reason in _COMPLETE:
+        return None
+    return _CUT.get(reason, "unknown-stop-reason") if type(reason) is str else "no-stop-reason"
+
+
+def _content_fault(message: dict[str, Any], rules: StoreRules) -> str | None:
+    answered = called = False
+    for block in message["content"]:
+        fault = _block_fault(block)
+        if fault is not None:
+            return fault
+        called = called or block["type"] == "tool_use"
+        answered = answered or (block["type"] == "text" and block["text"] != "")
+    if called and not rules.tool_calls:
+        return "tool-calls"
+    if message["stop_reason"] == "tool_use" and not called:
+        return "malformed"
+    answered = answered or called or message["stop_reason"] == "refusal"
+    return None if answered else "empty"
+
+
+def _block_fault(block: Any) -> str | None:
+    kind = as_mapping(block).get("type")
+    if type(kind) is not str:
+        return "malformed"
+    if kind == "compaction":
+        return "compaction"
+    if kind in ("server_tool_use", "mcp_tool_use", "container_upload") or (
+        kind.endswith("_tool_result")
+    ):
+        return "hosted-tool"
+    if kind in _TEXTS:
+        return None if type(block.get(_TEXTS[kind])) is str else "malformed"
+    if kind == "tool_use":
+        whole = (
+            type(block.get("id")) is str
+            and type(block.get("name")) is str
+            and type(block.get("input")) is dict
+        )
+        return None if whole else "malformed"
+    return None
+
+
+def _json_fault(message: dict[str, Any], request: Request) -> str | None:
+    if not request.json_answer or message["stop_reason"] in ("tool_use", "refusal"):
+        return None
+    texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+    return json_fault("".join(texts), request.schema)
+
+
+def ids_of(message: dict[str, Any]) -> tuple[str, ...]:
+    """The message's own id and those of its tool calls."""
+    found = [message.get("id")]
+    found += [
+        block.get("id") for block in as_items(message.get("content")) if block["type"] == "tool_use"
+    ]
+    return tuple(item for item in found if type(item) is str and item)
+
+
+def usage_of(message: dict[str, Any]) -> Usage | None:
+    """Anthropic counts cache reads and writes apart from `input_tokens`; the sum is the prompt."""
+    usage = as_mapping(message.get("usage"))
+    fresh, output = token_count(usage.get("input_tokens")), token_count(usage.get("output_tokens"))
+    if fresh is None or output is None:
+        return None
+    written = token_count(usage.get("cache_creation_input_tokens")) or 0
+    read = token_count(usage.get("cache_read_input_tokens")) or 0
+    return Usage(fresh + written + read, output, read, written)

@@ -1,0 +1,138 @@
+"""Header rules of the proxy: what is dropped, kept, added, and what identifies a caller.
+
+Hop-by-hop fields: RFC 9110 section 7.6.1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from trivet.errors import RequestError
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+HOP_BY_HOP: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
+IDENTITY: Final = (*CREDENTIALS, b"cookie")
+"""What tells one caller from another; each may appear once, or readers could disagree."""
+_OWN_KEY: Final = b"tvt_"
+"""How keys made by `trivet keygen` begin. No upstream may see them."""
+
+_NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+_NOT_RETURNED: Final = HOP_BY_HOP | {b"content-length", b"cache-status", b"age"}
+REPLAYED: Final = frozenset({"openai-version", "openai-organization", "anthropic-organization-id"})
+"""Response headers that still hold for a replay."""
+
+
+class RequestHeaders(Mapping[str, str]):
+    """A request's headers by lower-case name, decoded when asked for. The last value wins."""
+
+    __slots__ = ("_by_name", "raw")
+
+    def __init__(self, raw: RawHeaders) -> None:
+        self.raw = raw
+        self._by_name = dict(raw)
+        if len(self._by_name) != len(raw):
+            _refuse_doubled_identity(raw)
+
+    def __getitem__(self, name: str) -> str:
+        return self._by_name[name.encode("latin-1")].decode("latin-1")
+
+    def get_raw(self, name: bytes) -> bytes | None:
+        """The value as it came."""
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name.decode("latin-1") for name in self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.encode("latin-1") in self._by_name
+
+
+def _refuse_doubled_identity(raw: RawHeaders) -> None:
+    names = [name for name, _ in raw]
+    for name in IDENTITY:
+        if names.count(name) > 1:
+            text = name.decode()
+            raise RequestError(400, f"The header {text} was sent more than once.", field=text)
+
+
+def _named_by_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    return frozenset(
+        part.strip().lower()
+        for name, value in raw
+        if name == b"connection"
+        for part in value.split(b",")
+    )
+
+
+def to_upstream(
+    headers: RequestHeaders, credential: bytes | None, hidden: frozenset[bytes], *, plain: bool
+) -> RawHeaders:
+    """Headers to forward; `hidden` ones are Trivet's own business.
+
+    `credential` replaces whatever the caller proved itself with; None sends the caller's own.
+    `plain` asks the upstream for an answer without content coding, so that it can be recorded.
+    """
+    dropped = _NOT_FORWARDED | hidden
+    connection = headers.get_raw(b"connection")
+    if connection is not None and connection.lower() not in (b"keep-alive", b"close"):
+        dropped = dropped | _named_by_connection(headers.raw)
+    if credential is not None:
+        dropped = dropped | frozenset(IDENTITY)
+    kept = [
+        item
+        for item in headers.raw
+        if item[0] not in dropped and not item[0].startswith(b"trivet-")
+    ]
+    if credential is not None:
+        anthropic = headers.get_raw(b"anthropic-version") is not None
+        kept.append(
+            (b"x-api-key", credential) if anthropic else (b"authorization", b"Bearer " + credential)
+        )
+    coding = b"identity" if plain else headers.get_raw(b"accept-encoding")
+    if coding is not None:
+        kept.append((b"accept-encoding", coding))
+    return kept
+
+
+def _is_own_key(name: bytes, value: bytes) -> bool:
+    return name in CREDENTIALS and value.rpartition(b" ")[2].startswith(_OWN_KEY)
+
+
+def to_caller(raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The upstream's response headers, as far as they concern the caller."""
+    items = [(name.lower(), value) for name, value in raw]
+    dropped = _NOT_RETURNED | _named_by_connection(items)
+    return [item for item in items if item[0] not in dropped]
+
+
+def replayable(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """The response headers that are stored with an answer."""
+    return tuple(
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in raw
+        if name.decode("latin-1") in REPLAYED
+    )
+
+
+def new_request_id() -> str:
+    """A request id of Trivet's own, for answers that no upstream gave."""
+    return "req_trivet_" + os.urandom(12).hex()

@@ -1,0 +1,81 @@
+"""`trivet check` and `trivet explain`: looking without running."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from trivet.errors import ConfigError, Problem
+
+OK, FINDING = 0, 1
+
+
+def check(directory: Path, *, schema: bool, as_json: bool) -> int:
+    """Validate a directory of policies. Returns the exit code."""
+    from trivet.policies.loader import json_schema, load
+
+    if schema:
+        click.echo(json.dumps(json_schema(), indent=2))
+        return OK
+    problems = []
+    tenants: list[str] = []
+    try:
+        tenants = sorted(load(directory).tenants)
+    except ConfigError as error:
+        problems.extend(error.problems)
+    if as_json:
+        found = [
+            {
+                "file": problem.file,
+                "line": problem.line,
+                "column": problem.column,
+                "field": problem.field,
+                "message": problem.message,
+            }
+            for problem in problems
+        ]
+        click.echo(json.dumps({"ok": not problems, "tenants": tenants, "problems": found}))
+    elif problems:
+        for problem in problems:
+            click.echo(str(problem))
+        click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''} found.")
+    else:
+        click.echo(f"{len(tenants)} tenant{'s' if len(tenants) != 1 else ''}: {', '.join(tenants)}")
+    return FINDING if problems else OK
+
+
+def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as_json: bool) -> int:
+    """Print what would happen to a request. Returns the exit code: 1 where it is turned away."""
+    from trivet.middleware.explain_text import render
+    from trivet.middleware.explaining import Explainer
+    from trivet.middleware.sample import read_sample
+    from trivet.policies.source import PolicySource
+
+    secret = b"trivet-explain"
+    tenants = PolicySource(policies, secret).tenants
+    sample = read_sample(_read(request_file))
+    who = tenants.identify(sample.raw_headers)
+    if tenant is not None:
+        who = tenants.chosen(tenant)
+        if who is None:
+            raise ConfigError(Problem("command line", 0, 0, "--tenant", _unknown(tenant, policies)))
+    told = Explainer(None, secret).of_sample(sample, who)
+    click.echo(json.dumps(told.as_json()) if as_json else render(told), nl=as_json)
+    return FINDING if told.tenant is None else OK
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            Problem(str(file), 0, 0, "", f"cannot be read: {error.strerror}")
+        ) from None
+
+
+def _unknown(tenant: str, policies: Path | None) -> str:
+    if policies is None:
+        return "goes with --policies DIR"
+    return f"no policy file in {policies} declares the tenant {tenant!r}"

@@ -1,0 +1,196 @@
+"""Structured logs: one line for each change of state, JSON or for the console, on stderr.
+
+No line carries prompt text, answers, keys or header values. A line for every request (the access
+log) is off unless asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, BinaryIO, Literal
+
+import orjson
+import structlog
+
+from trivet.telemetry import EntryRejected, Event, PolicyReload, RequestDone, StoreState
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "console"]
+
+_REPEAT_S = 60.0
+"""How long equal rejections of stored entries are counted before the next line about them."""
+_LONGEST = 128
+
+
+def configure(
+    level: Level = "info",
+    format: Format = "json",
+    *,
+    worker: int | None = None,
+    stream: BinaryIO | None = None,
+) -> None:
+    """Set up logging of this process, once at its start.
+
+    `worker` is put on every line when several processes write to one stream. The standard
+    library's records (uvicorn, asyncio) become lines of the same kind; run uvicorn with
+    `log_config=None`.
+    """
+    out = stream or sys.stderr.buffer
+    number = getattr(logging, level.upper())
+    structlog.configure(
+        processors=_processors(format, worker, out.isatty()),
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=lambda *_: _Lines(out),
+        # Not cached: a logger that was made at import has to follow a later `configure`.
+        cache_logger_on_first_use=False,
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [_Forward()]
+    root.setLevel(max(number, logging.WARNING))
+    logging.getLogger("uvicorn").setLevel(number)
+
+
+def _processors(format: Format, worker: int | None, color: bool) -> list[Any]:
+    def add_worker(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["worker"] = worker
+        return event
+
+    common: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if worker is not None:
+        common.append(add_worker)
+    if format == "json":
+        return [*common, structlog.processors.format_exc_info, _to_json]
+    console = structlog.dev.ConsoleRenderer(
+        colors=color, exception_formatter=structlog.dev.plain_traceback
+    )
+    return [*common, _printable, console]
+
+
+def _to_json(_: Any, __: str, event: MutableMapping[str, Any]) -> bytes:
+    line = {name: event.pop(name) for name in ("timestamp", "level", "event") if name in event}
+    line.update(event)
+    try:
+        return orjson.dumps(line, default=str)
+    except TypeError:
+        # Lone surrogates, which orjson refuses.
+        return json.dumps(line, default=str).encode("ascii")
+
+
+def _printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Keep control characters, which could forge lines or drive the terminal, out of values."""
+    for name, value in event.items():
+        if name != "exc_info" and isinstance(value, str) and not value.isprintable():
+            event[name] = value.encode("unicode_escape").decode("ascii")
+    return event
+
+
+class _Lines:
+    """Writes lines. A stream that is gone loses them: a request must not fail for its log."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def msg(self, line: bytes | str) -> None:
+        data = line if isinstance(line, bytes) else line.encode("utf-8", "backslashreplace")
+        try:
+            self._out.write(data + b"\n")
+            self._out.flush()
+        except (OSError, ValueError):
+            pass
+
+    debug = info = warning = error = critical = exception = msg
+
+
+class _Forward(logging.Handler):
+    """Hands the standard library's records to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        extra = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger("trivet").log(
+            record.levelno, record.getMessage(), logger=record.name, **extra
+        )
+
+
+class LogObserver:
+    """Writes a line when a store, the policies, or the trust in stored entries changes.
+
+    With `access`, also one line for each request, at level info.
+    """
+
+    def __init__(
+        self, *, access: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._access = access
+        self._clock = clock
+        self._log = structlog.get_logger("trivet")
+        self._stores: dict[str, str] = {}
+        self._policies: PolicyReload | None = None
+        self._rejected: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def __call__(self, event: Event, /) -> None:
+        """Write what `event` changes, if anything."""
+        if isinstance(event, RequestDone):
+            if self._access:
+                self._request(event)
+        elif isinstance(event, StoreState):
+            self._store_state(event)
+        elif isinstance(event, EntryRejected):
+            self._entry_rejected(event)
+        elif isinstance(event, PolicyReload):
+            self._policy_reload(event)
+
+    def _store_state(self, event: StoreState) -> None:
+        before = self._stores.get(event.store)
+        if before == event.state:
+            return
+        self._stores[event.store] = event.state
+        write = self._log.info if event.state == "up" else self._log.warning
+        write("store-state", store=event.store, state=event.state, before=before, why=event.reason)
+
+    def _entry_rejected(self, event: EntryRejected) -> None:
+        key, now = (event.store, event.reason), self._clock()
+        since, silent = self._rejected.get(key, (-_REPEAT_S, 0))
+        if now - since < _REPEAT_S:
+            self._rejected[key] = (since, silent + 1)
+            return
+        self._rejected[key] = (now, 0)
+        self._log.warning("entry-rejected", store=event.store, why=event.reason, count=silent + 1)
+
+    def _policy_reload(self, event: PolicyReload) -> None:
+        if event == self._policies:
+            return
+        self._policies = event
+        if event.ok:
+            self._log.info("policies-loaded", version=event.version)
+        else:
+            self._log.error("policies-refused", kept=event.version, problems=event.problems)
+
+    def _request(self, event: RequestDone) -> None:
+        usage = event.usage
+        self._log.info(
+            "request",
+            tenant=event.tenant,
+            api=event.api,
+            model=event.model[:_LONGEST],
+            upstream=event.upstream,
+            status=event.status,
+            stream=event.stream,
+            tier=event.tier,
+            outcome=event.outcome,
+            reason=event.reason,
+            stored=event.stored,
+            total_ms=round(event.total_s * 1e3, 3),
+            upstream_ms=round(event.upstream_s * 1e3, 3),
+            first_byte_ms=round(event.first_byte_s * 1e3, 3),
+            request_bytes=event.request_bytes,
+            response_bytes=event.response_bytes,
+            input_tokens=usage.input_tokens if usage else None,
+            output_tokens=usage.output_tokens if usage else None,
+        )

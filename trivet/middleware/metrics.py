@@ -1,0 +1,295 @@
+"""Prometheus figures over the metric definitions of `trivet.telemetry`.
+
+Counting is plain dictionaries: one `RequestDone` costs less than prometheus_client's own locked
+children, and the figures of several worker processes can be added up. The library
+writes the exposition text, and is imported when that is first asked for.
+
+No label carries anything that a caller can set: tenants come from credentials and policies,
+reasons from code, upstreams from the config. All are bounded nevertheless (`Names`, `_SERIES`).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from trivet.messages import Usage
+from trivet.middleware.exposition import BOUNDS, Snapshot, exposition
+from trivet.middleware.pricing import Pricing
+from trivet.telemetry import (
+    COLLAPSES,
+    ENTRIES_REJECTED,
+    FIRST_BYTE_SECONDS,
+    METRICS,
+    MONEY_SAVED,
+    OWN_SECONDS,
+    POLICY_RELOADS,
+    REQUEST_BYTES,
+    REQUESTS,
+    RESPONSE_BYTES,
+    STORE_OPERATIONS,
+    STORE_SECONDS,
+    STORE_UP,
+    TOKENS_SAVED,
+    UPSTREAM_SECONDS,
+    UPSTREAM_TOKENS,
+    USAGE_UNKNOWN,
+    Collapse,
+    EntryRejected,
+    Event,
+    Metric,
+    PolicyReload,
+    RequestDone,
+    StoreOperation,
+    StoreState,
+)
+
+OTHER = "other"
+"""The label value of whatever is beyond a bound."""
+_TENANTS = 1_000
+_LABELS = 200
+_SERIES = 20_000
+_PENDING = 1_000
+"""Hits that wait for the price list to be loaded; those beyond count as unknown."""
+_SAVED = frozenset({"hit", "stale", "collapsed"})
+"""Outcomes for which no upstream call of the request's own was paid."""
+
+_OWN_BOUNDS = BOUNDS[OWN_SECONDS.name]
+_FIRST_BYTE_BOUNDS = BOUNDS[FIRST_BYTE_SECONDS.name]
+_UPSTREAM_BOUNDS = BOUNDS[UPSTREAM_SECONDS.name]
+
+_NAME = re.compile(r"[A-Za-z0-9._:/-]{0,64}")
+Labels = tuple[str, ...]
+
+
+class Names:
+    """At most `limit` distinct label values that look like names; the rest are `OTHER`.
+
+    The look is checked so that a value which was taken from a request by mistake (a sentence of a
+    prompt, an error text) cannot become a label.
+    """
+
+    __slots__ = ("_known", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._known: dict[str, str] = {}
+        self._limit = limit
+
+    def __call__(self, value: str) -> str:
+        known = self._known.get(value)
+        if known is not None:
+            return known
+        if len(self._known) >= self._limit or not _NAME.fullmatch(value):
+            return OTHER
+        self._known[value] = value
+        return value
+
+
+class _Series:
+    """The figures of one metric: a cell, which is a list to be changed in place, for each set of
+    label values. Counters and gauges have one number; histograms a count for each bucket, the
+    count beyond the last, and the sum."""
+
+    __slots__ = ("_bounds", "_overflow", "_width", "cells")
+
+    def __init__(self, metric: Metric) -> None:
+        self._bounds = BOUNDS.get(metric.name, ())
+        self._width = len(self._bounds) + 2 if self._bounds else 1
+        self._overflow = (OTHER,) * len(metric.labels)
+        self.cells: dict[Labels, list[float]] = {}
+
+    def cell(self, *labels: str) -> list[float]:
+        """The cell for these label values; one shared cell for all beyond `_SERIES`."""
+        cell = self.cells.get(labels)
+        if cell is None:
+            if len(self.cells) >= _SERIES:
+                labels = self._overflow
+            cell = self.cells.setdefault(labels, [0] * self._width)
+        return cell
+
+    def add(self, amount: float, *labels: str) -> None:
+        """Count `amount`."""
+        self.cell(*labels)[0] += amount
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Note one duration."""
+        _observe(self.cell(*labels), self._bounds, seconds)
+
+
+def _observe(cell: list[float], bounds: tuple[float, ...], seconds: float) -> None:
+    cell[bisect_left(bounds, seconds)] += 1
+    cell[-1] += seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """The cells that requests of one kind share, looked up once."""
+
+    tenant: str
+    tier: str
+    requests: list[float]
+    own: list[float]
+    first_byte: list[float]
+    upstream: list[float] | None
+    request_bytes: list[float]
+    response_bytes: list[float]
+    saved: bool
+    """Whether such a request was answered without an upstream call of its own."""
+
+
+class PrometheusObserver:
+    """Counts events. Called on the event loop; a `RequestDone` costs a few microseconds."""
+
+    def __init__(self, pricing: Pricing | None = None) -> None:
+        self.pricing = pricing or Pricing()
+        self._tenant = Names(_TENANTS)
+        self._reason = Names(_LABELS)
+        self._upstream = Names(_LABELS)
+        self._store = Names(_LABELS)
+        self._series = {metric.name: _Series(metric) for metric in METRICS}
+        self._children: dict[tuple[object, ...], _Child] = {}
+        self._pending: list[tuple[_Child, RequestDone, Usage]] = []
+        self._on: dict[type[Any], Callable[[Any], None]] = {
+            RequestDone: self._request_done,
+            StoreState: self._store_state,
+            StoreOperation: self._store_operation,
+            EntryRejected: self._entry_rejected,
+            PolicyReload: self._policy_reload,
+            Collapse: self._collapse,
+        }
+
+    def __call__(self, event: Event, /) -> None:
+        """Count one event."""
+        self._on[type(event)](event)
+
+    def snapshot(self) -> Snapshot:
+        """All figures as JSON-able values, to be merged with other processes' ones."""
+        self._settle()
+        counters: dict[str, list[list[Any]]] = {}
+        histograms: dict[str, list[list[Any]]] = {}
+        for metric in METRICS:
+            cells = self._series[metric.name].cells
+            if metric.kind == "histogram":
+                histograms[metric.name] = [[list(key), cell.copy()] for key, cell in cells.items()]
+            else:
+                counters[metric.name] = [[list(key), cell[0]] for key, cell in cells.items()]
+        return {"counters": counters, "histograms": histograms}
+
+    def render(self) -> bytes:
+        """This process's figures in Prometheus' text format 0.0.4."""
+        return exposition(self.snapshot())
+
+    def _request_done(self, event: RequestDone) -> None:
+        key = (
+            event.tenant,
+            event.api,
+            event.tier,
+            event.outcome,
+            event.reason,
+            event.status,
+            event.upstream,
+            event.upstream_s > 0,
+        )
+        child = self._children.get(key) or self._make_child(key, event)
+        child.requests[0] += 1
+        child.request_bytes[0] += event.request_bytes
+        child.response_bytes[0] += event.response_bytes
+        own = event.total_s - event.upstream_s
+        _observe(child.own, _OWN_BOUNDS, own if own > 0 else 0.0)
+        _observe(child.first_byte, _FIRST_BYTE_BOUNDS, event.first_byte_s)
+        if child.upstream is not None:
+            _observe(child.upstream, _UPSTREAM_BOUNDS, event.upstream_s)
+        if child.saved:
+            self._count_saved(event, child)
+        elif event.usage is not None and event.outcome not in _SAVED:
+            self._count_spent(event.usage, child.tenant, str(event.api))
+
+    def _make_child(self, key: tuple[object, ...], event: RequestDone) -> _Child:
+        if len(self._children) >= _SERIES:
+            # Only the short way to the cells is forgotten, never a figure.
+            self._children.clear()
+        api, outcome, status = str(event.api), event.outcome, event.status
+        tenant, tier = self._tenant(event.tenant), event.tier or "none"
+        series = self._series
+        child = self._children[key] = _Child(
+            tenant=tenant,
+            tier=tier,
+            requests=series[REQUESTS.name].cell(
+                tenant,
+                api,
+                tier,
+                outcome,
+                self._reason(event.reason),
+                str(status) if 100 <= status <= 599 else OTHER,
+            ),
+            own=series[OWN_SECONDS.name].cell(api, outcome),
+            first_byte=series[FIRST_BYTE_SECONDS.name].cell(api, outcome),
+            upstream=series[UPSTREAM_SECONDS.name].cell(api, self._upstream(event.upstream))
+            if event.upstream_s > 0
+            else None,
+            request_bytes=series[REQUEST_BYTES.name].cell(api),
+            response_bytes=series[RESPONSE_BYTES.name].cell(api),
+            saved=outcome in _SAVED and status < 400,
+        )
+        return child
+
+    def _count_spent(self, usage: Usage, tenant: str, api: str) -> None:
+        tokens = self._series[UPSTREAM_TOKENS.name]
+        tokens.add(usage.input_tokens, tenant, api, "input")
+        tokens.add(usage.output_tokens, tenant, api, "output")
+        if usage.cache_read_tokens:
+            tokens.add(usage.cache_read_tokens, tenant, api, "cache_read")
+        if usage.cache_write_tokens:
+            tokens.add(usage.cache_write_tokens, tenant, api, "cache_write")
+
+    def _count_saved(self, event: RequestDone, child: _Child) -> None:
+        usage = event.usage
+        if usage is None:
+            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "tokens")
+            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "price")
+            return
+        tokens = self._series[TOKENS_SAVED.name]
+        tokens.add(usage.input_tokens, child.tenant, child.tier, "input")
+        tokens.add(usage.output_tokens, child.tenant, child.tier, "output")
+        if self.pricing.loading and len(self._pending) < _PENDING:
+            self.pricing.start()
+            self._pending.append((child, event, usage))
+        else:
+            self._settle()
+            self._count_money(child, event, usage)
+
+    def _settle(self) -> None:
+        if self._pending and not self.pricing.loading:
+            waiting, self._pending = self._pending, []
+            for hit in waiting:
+                self._count_money(*hit)
+
+    def _count_money(self, child: _Child, event: RequestDone, usage: Usage) -> None:
+        price = self.pricing.price(event.response_model or event.model, event.upstream, usage)
+        if price is None:
+            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "price")
+        else:
+            self._series[MONEY_SAVED.name].add(price, child.tenant, child.tier)
+
+    def _store_state(self, event: StoreState) -> None:
+        # A gauge: the last state holds. A degraded store answers.
+        up = 0 if event.state == "down" else 1
+        self._series[STORE_UP.name].cell(self._store(event.store))[0] = up
+
+    def _store_operation(self, event: StoreOperation) -> None:
+        store, outcome = self._store(event.store), self._reason(event.outcome)
+        self._series[STORE_OPERATIONS.name].add(1, store, event.operation, outcome)
+        self._series[STORE_SECONDS.name].observe(event.seconds, store, event.operation)
+
+    def _entry_rejected(self, event: EntryRejected) -> None:
+        store, reason = self._store(event.store), self._reason(event.reason)
+        self._series[ENTRIES_REJECTED.name].add(1, store, reason)
+
+    def _policy_reload(self, event: PolicyReload) -> None:
+        self._series[POLICY_RELOADS.name].add(1, "ok" if event.ok else "refused")
+
+    def _collapse(self, event: Collapse) -> None:
+        self._series[COLLAPSES.name].add(1, event.kind, event.where)

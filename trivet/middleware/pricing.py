@@ -1,0 +1,184 @@
+"""What an answer cost, by the offline price list of genai-prices. Unknown is None, never zero.
+
+The list is imported on first use, in a background thread: it costs some 15 MB and a fifth of a
+second, which neither the start nor a request should pay.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trivet.messages import Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice
+
+_MODELS = 4096
+"""Names ever looked up at most; those beyond are unknown. Callers choose model names, and both
+this module and genai-prices remember them."""
+_MODEL_NAME = 128
+"""Longest model name that is looked up, in characters."""
+_HOUR_S = 3600
+
+FindPrice = Callable[[str, str | None], "ModelPrice | None"]
+"""Model and provider (None: by the model's name alone) to what the price list holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """US dollars for one token, by the length of the whole prompt: `steps` ascend by `start`, and
+    the last one whose start the prompt exceeds holds for all its tokens."""
+
+    base: float
+    steps: tuple[tuple[int, float], ...] = ()
+
+    def at(self, input_tokens: int) -> float:
+        """The rate for a prompt of that many tokens."""
+        rate = self.base
+        for start, step in self.steps:
+            if input_tokens > start:
+                rate = step
+        return rate
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Prices of one model now. None: the list has no price for that kind of token."""
+
+    request: float
+    input: Rate | None
+    output: Rate | None
+    cache_read: Rate | None
+    cache_write: Rate | None
+
+    def cost(self, usage: Usage) -> float | None:
+        """US dollars; cache reads and writes without a price of their own cost as input."""
+        total = usage.input_tokens
+        plain = total - usage.cache_read_tokens - usage.cache_write_tokens
+        if plain < 0:
+            return None
+        cost = self.request
+        for count, rate in (
+            (plain, self.input),
+            (usage.cache_read_tokens, self.cache_read or self.input),
+            (usage.cache_write_tokens, self.cache_write or self.input),
+            (usage.output_tokens, self.output),
+        ):
+            if count:
+                if rate is None:
+                    return None
+                cost += count * rate.at(total)
+        return cost
+
+
+class Pricing:
+    """Prices of answers. Not thread-safe but for the loading: use it on one event loop."""
+
+    def __init__(self) -> None:
+        self._find: FindPrice | None = None
+        self._thread: threading.Thread | None = None
+        self._rates: dict[tuple[str, str | None], tuple[int, Rates | None]] = {}
+
+    @property
+    def loading(self) -> bool:
+        """True from `start` until the price list is there, or could not be had."""
+        return self._find is None and (self._thread is None or self._thread.is_alive())
+
+    def start(self) -> None:
+        """Begin loading the price list in the background. Idempotent."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._load, name="trivet-prices", daemon=True)
+            self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until the loading has ended: for commands and tests, not for the event loop."""
+        self.start()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def price(self, model: str, provider_hint: str | None, usage: Usage) -> float | None:
+        """US dollars that the provider asks for `usage`; None where that is not known (yet).
+
+        `provider_hint` is an upstream's name; it counts if genai-prices knows a provider by it.
+        """
+        if self._find is None:
+            self.start()
+            return None
+        rates = self._rates_of(model, provider_hint)
+        return rates.cost(usage) if rates is not None else None
+
+    def _load(self) -> None:
+        self._find = _load_price_list()
+
+    def _rates_of(self, model: str, hint: str | None) -> Rates | None:
+        # Prices change with the date and, for some models, with the hour.
+        hour = int(time.time()) // _HOUR_S
+        asked = (model, hint)
+        known = self._rates.get(asked)
+        if known is not None and known[0] == hour:
+            return known[1]
+        if self._find is None or len(model) > _MODEL_NAME:
+            return None
+        if known is None and len(self._rates) >= _MODELS:
+            return None
+        rates = _lookup(self._find, model, hint)
+        self._rates[asked] = (hour, rates)
+        return rates
+
+
+def _lookup(find: FindPrice, model: str, hint: str | None) -> Rates | None:
+    """Ask by the hint, by the model's name, by its `provider/` prefix, and as an OpenAI model."""
+    prefix, slash, rest = model.partition("/")
+    attempts: list[tuple[str, str | None]] = [(model, hint)] if hint else []
+    attempts += [(model, None)]
+    attempts += [(rest, prefix)] if slash else []
+    attempts += [(model, "openai")]
+    for name, provider in attempts:
+        price = find(name, provider)
+        if price is not None:
+            return _rates(price)
+    return None
+
+
+def _rates(price: ModelPrice) -> Rates:
+    fee = _rate(price, "requests_kcount", 1_000)
+    return Rates(
+        request=fee.base if fee else 0.0,
+        input=_rate(price, "input_mtok"),
+        output=_rate(price, "output_mtok"),
+        cache_read=_rate(price, "cache_read_mtok"),
+        cache_write=_rate(price, "cache_write_mtok"),
+    )
+
+
+def _rate(price: ModelPrice, key: str, per: int = 1_000_000) -> Rate | None:
+    value = getattr(price, key)
+    if value is None:
+        return None
+    tiers = getattr(value, "tiers", ())
+    base = float(getattr(value, "base", value)) / per
+    return Rate(base, tuple((tier.start, float(tier.price) / per) for tier in tiers))
+
+
+def _load_price_list() -> FindPrice | None:
+    """Import genai-prices; None if it is not there or not usable."""
+    try:
+        from genai_prices import Usage as Counted
+        from genai_prices import calc_price
+
+        nothing = Counted(input_tokens=0, output_tokens=0)
+        calc_price(nothing, "gpt-4o", provider_id="openai")
+    except (ImportError, LookupError):
+        return None
+
+    def find(model: str, provider: str | None) -> ModelPrice | None:
+        try:
+            return calc_price(nothing, model, provider_id=provider).model_price
+        except (LookupError, ValueError):
+            return None
+
+    return find

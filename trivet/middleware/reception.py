@@ -1,0 +1,271 @@
+"""Between a request's arrival and the pipeline: who asks, what, whether, and which upstream.
+
+Authentication comes before any cache, and before the body is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trivet.errors import RequestError
+from trivet.exact.key import KeyParts, credential_scope, key_headers
+from trivet.messages import Api, Request, Scope
+from trivet.middleware.admission import Admission
+from trivet.middleware.call import Call, Live, Note, Reply
+from trivet.middleware.config import DialectFamily
+from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.dialects.embeddings import Batch, decode
+from trivet.middleware.dialects.registry import Route, route_of, voice_of
+from trivet.middleware.embeddings import Embeddings
+from trivet.middleware.headers import (
+    RawHeaders,
+    RequestHeaders,
+    to_caller,
+    to_upstream,
+)
+from trivet.middleware.intake import Intake, Receive
+from trivet.middleware.pipeline import CachePipeline
+from trivet.middleware.routing import Routing, Target
+from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.watch import Watch
+from trivet.policies.directives import entry_labels, read_directives
+from trivet.policies.eligibility import Eligible, eligibility, end_user
+from trivet.policies.model import TenantPolicy
+from trivet.policies.settings import exact_settings
+from trivet.policies.tenants import Identified
+
+Identify = Callable[[RawHeaders, str | None], Identified | None]
+"""Whose request this is, by headers and peer address; None is a caller that is not known."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """One HTTP request, from its first byte to the event that reports it."""
+
+    method: str
+    path: str
+    target: str
+    query: str
+    raw_headers: RawHeaders
+    peer: str | None
+    receive: Receive
+    watch: Watch
+    dialect: Dialect
+    family: DialectFamily
+    route: Route | None
+    began: float
+    note: Note = field(default_factory=Note)
+    caller: Identified | None = None
+    tenant: str = ""
+    api: Api | Literal["passthrough"] = "passthrough"
+    model: str = ""
+    upstream: str = ""
+    stream: bool = False
+    size: int = 0
+    on_end: Callable[[], None] | None = None
+
+
+def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
+    """Read an ASGI scope. The route is chosen by the decoded path, the raw one is forwarded."""
+    path: str = scope["path"]
+    query: bytes = scope["query_string"]
+    target: str = scope.get("raw_path", path.encode()).decode("latin-1")
+    route = route_of(path)
+    if route is not None:
+        voice, family = route.voice, route.family
+    else:
+        names = {name for name, _ in scope["headers"]}
+        voice, family = voice_of(path, b"anthropic-version" in names)
+    return Visit(
+        method=scope["method"],
+        path=path,
+        target=f"{target}?{query.decode('latin-1')}" if query else target,
+        query=query.decode("latin-1"),
+        raw_headers=scope["headers"],
+        peer=scope["client"][0] if scope.get("client") else None,
+        receive=receive,
+        watch=Watch(receive),
+        dialect=voice,
+        family=family,
+        route=route,
+        began=time.perf_counter(),
+    )
+
+
+class Reception:
+    """Turns a visit into a call, and the call into a reply."""
+
+    def __init__(
+        self,
+        identify: Identify,
+        routing: Routing,
+        intake: Intake,
+        tiers: tuple[CachePipeline, Embeddings, UpstreamClient],
+        secret: bytes,
+        hidden_headers: frozenset[bytes] = frozenset(),
+    ) -> None:
+        self._identify = identify
+        self._routing = routing
+        self._intake = intake
+        self._pipeline, self._embeddings, self._client = tiers
+        self._secret = secret
+        self._hidden = hidden_headers
+        self._admission = Admission()
+
+    async def serve(self, visit: Visit) -> Reply:
+        """The reply. Raises `RequestError` for what the caller has to mend."""
+        headers = RequestHeaders(visit.raw_headers)
+        caller = self._identify(visit.raw_headers, visit.peer)
+        if caller is None:
+            raise RequestError(
+                401, "The API key is missing or not known here.", code="invalid_api_key"
+            )
+        visit.caller, policy = caller, caller.policy
+        visit.tenant = caller.tenant
+        named = self._routing.by_prefix(visit.path)
+        if named is not None:
+            self._enter_prefix(visit, named)
+        route = visit.route
+        if route is None or (visit.method != "POST" and visit.method in route.methods):
+            return await self._pass_through(visit, policy, headers, named)
+        if visit.method not in route.methods:
+            raise RequestError(
+                405, f"{visit.path} takes POST, not {visit.method}.", code="method_not_allowed"
+            )
+        visit.api = route.api
+        return await self._cached_path(visit, policy, headers, named)
+
+    def _enter_prefix(self, visit: Visit, named: Target) -> None:
+        cut = len(named.config.prefix.rstrip("/"))
+        visit.path, visit.target = visit.path[cut:], visit.target[cut:]
+        visit.route = route_of(visit.path)
+        if visit.route is not None:
+            visit.dialect, visit.family = visit.route.voice, visit.route.family
+
+    async def _cached_path(
+        self, visit: Visit, policy: TenantPolicy, headers: RequestHeaders, named: Target | None
+    ) -> Reply:
+        self._intake.check_length(headers.get_raw(b"content-length"))
+        self._admission.enter(policy)
+        visit.on_end = lambda: self._admission.leave(policy, visit.size)
+        raw = await self._intake.read(visit.receive)
+        self._admission.load(policy, len(raw))
+        visit.size = len(raw)
+        visit.watch.arm()
+        return await self._answer(visit, policy, headers, raw, named)
+
+    async def _answer(
+        self,
+        visit: Visit,
+        policy: TenantPolicy,
+        headers: RequestHeaders,
+        raw: bytes,
+        named: Target | None,
+    ) -> Reply:
+        batch: Batch | None = None
+        if visit.api is Api.EMBEDDINGS:
+            batch = await self._intake.decode(decode, raw, headers)
+            request = batch.request
+        else:
+            request = await self._intake.decode(visit.dialect.decode, raw, headers)
+        visit.model, visit.stream = request.model, request.stream
+        target = self._routing.choose(policy, visit.family, request.model, named)
+        visit.upstream = target.config.name
+        call = self._call(visit, policy, headers, request, target)
+        if batch is not None and isinstance(call.plan, Eligible):
+            return await self._embeddings.answer(call, batch, call.plan)
+        return await self._pipeline.answer(call)
+
+    def _call(
+        self,
+        visit: Visit,
+        policy: TenantPolicy,
+        headers: RequestHeaders,
+        request: Request,
+        target: Target,
+    ) -> Call:
+        route = headers.get("trivet-route") or visit.path
+        settings = exact_settings(policy, request.api, request.model, route)
+        directives = read_directives(headers, request.directives)
+        user = end_user(settings, request, headers)
+        plan = eligibility(request, policy, settings, directives, user)
+        eligible = isinstance(plan, Eligible)
+        return Call(
+            dialect=visit.dialect,
+            request=request,
+            policy=policy,
+            settings=settings,
+            plan=plan,
+            upstream=target.config,
+            target=visit.target,
+            headers=to_upstream(headers, target.credential, self._hidden, plain=eligible),
+            parts=KeyParts(
+                api=request.api,
+                upstream=target.config.name,
+                base_url=target.config.base_url,
+                credential=self._credential(visit, target),
+                headers=key_headers(headers.raw, settings.key_headers),
+                scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
+                policy_versions=tuple(sorted(policy.versions.items())),
+                request_versions=directives.versions,
+                canonical=request.canonical,
+                query=visit.query,
+            ),
+            labels=entry_labels(policy, directives),
+            waiting=visit.watch.start,
+            note=visit.note,
+        )
+
+    def _credential(self, visit: Visit, target: Target) -> bytes:
+        if target.credential is not None:
+            return credential_scope(self._secret, "configured", target.credential.decode("latin-1"))
+        assert visit.caller is not None
+        return visit.caller.credential
+
+    async def _pass_through(
+        self, visit: Visit, policy: TenantPolicy, headers: RequestHeaders, named: Target | None
+    ) -> Reply:
+        if visit.method not in ("GET", "HEAD", "OPTIONS") and not _may_pass(policy, visit.path):
+            raise RequestError(
+                403,
+                f"{visit.path} is not open to this tenant: its policy limits models, and this "
+                "path is not checked for them (set passthrough: true to open it).",
+                code="passthrough_closed",
+            )
+        target = self._routing.first(policy, visit.family, named)
+        visit.upstream = target.config.name
+        forwarded = to_upstream(headers, target.credential, self._hidden, plain=False)
+        length = headers.get_raw(b"content-length")
+        has_body = (
+            length not in (None, b"0")
+            or b"chunked" in (headers.get_raw(b"transfer-encoding") or b"").lower()
+        )
+        if length is not None and has_body:
+            forwarded.append((b"content-length", length))
+        body: bytes | AsyncIterator[bytes] = self._intake.stream(visit.receive) if has_body else b""
+        began = time.perf_counter()
+        response = await self._client.send(
+            target.config, visit.method, visit.target, forwarded, body
+        )
+        visit.watch.arm()
+        visit.note.outcome, visit.note.reason = "bypass", "passthrough"
+
+        async def chunks() -> AsyncGenerator[bytes, None]:
+            try:
+                async for chunk in response.chunks():
+                    yield chunk
+            finally:
+                visit.note.upstream_s = time.perf_counter() - began
+                response.close()
+
+        status = (b"cache-status", b"trivet-exact; fwd=bypass; detail=passthrough")
+        return Live(response.status, [*to_caller(response.headers), status], chunks())
+
+
+def _may_pass(policy: TenantPolicy, path: str) -> bool:
+    if policy.passthrough is not None:
+        return policy.passthrough
+    return policy.models is None or path.removeprefix("/v1") == "/messages/count_tokens"

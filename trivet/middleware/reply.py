@@ -1,0 +1,118 @@
+"""What the caller is told: status, headers and `Cache-Status` of every kind of reply."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+
+from trivet.errors import CacheError, RequestError, UpstreamError
+from trivet.exact.entry import Entry
+from trivet.exact.tier import Hit
+from trivet.messages import ExactKey, Request, Usage
+from trivet.middleware.call import Call, Note, Whole
+from trivet.middleware.dialects.base import Dialect, error_from
+from trivet.middleware.headers import RawHeaders, new_request_id, to_caller
+from trivet.middleware.replay import render
+from trivet.middleware.status import CacheStatus, member
+
+_JSON = (b"content-type", b"application/json")
+_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+_NO_BUFFERING = (b"cache-control", b"no-cache")
+
+
+class Replies:
+    """Builds replies. `secret` makes the key that callers see opaque and different per tenant."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def hit(self, call: Call, hit: Hit) -> Whole:
+        """A stored answer, fresh or (where the policy allows) in place of an upstream error."""
+        return self._replay(call, hit.entry, self._note_hit(call.note, hit))
+
+    def composed(self, call: Call, hit: Hit, body: bytes, usage: Usage | None) -> Whole:
+        """An answer made of several stored ones, of which `hit` is the oldest."""
+        extra = self._note_hit(call.note, hit)
+        call.note.usage = usage
+        return Whole(200, _own_headers(call.dialect, call.request) + extra, body)
+
+    def _note_hit(self, note: Note, hit: Hit) -> RawHeaders:
+        fresh = hit.ttl > 0
+        note.outcome, note.tier = ("hit" if fresh else "stale"), "exact"
+        note.reason = "" if fresh else "stale-if-error"
+        note.usage, note.collapsed = hit.entry.usage, False
+        status = CacheStatus(
+            "exact",
+            hit=True,
+            ttl=int(hit.ttl),
+            key=self._shown(hit.entry.key),
+            detail=note.reason or None,
+        )
+        age = (b"age", str(int(hit.age)).encode())
+        return [(b"cache-status", member(status).encode()), age]
+
+    def shared(self, call: Call, entry: Entry) -> Whole:
+        """The answer of another caller's flight, which this one waited for."""
+        note = call.note
+        note.outcome, note.tier, note.usage, note.stored = "collapsed", "exact", entry.usage, True
+        status = CacheStatus("exact", fwd="miss", collapsed=True, key=self._shown(entry.key))
+        return self._replay(call, entry, [(b"cache-status", member(status).encode())])
+
+    def _replay(self, call: Call, entry: Entry, extra: RawHeaders) -> Whole:
+        request, dialect = call.request, call.dialect
+        body = render(dialect, entry, request, zero_usage=call.policy.usage_on_hit == "zero")
+        headers = _own_headers(dialect, request)
+        headers += [(name.encode(), value.encode("latin-1")) for name, value in entry.headers]
+        headers += extra
+        return Whole(200, headers, body)
+
+    def upstream_headers(self, call: Call, raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+        """The upstream's own headers, and what the tiers did."""
+        return [*to_caller(raw), (b"cache-status", _status_of(call.note).encode())]
+
+    def failed(self, call: Call, error: UpstreamError) -> Whole:
+        """The upstream's failure, in the caller's dialect."""
+        call.note.outcome = "bypass" if call.note.outcome == "bypass" else "error"
+        call.note.reason = error.reason
+        return error_reply(call.dialect, error, _status_of(call.note))
+
+    def not_cached(self, call: Call) -> Whole:
+        """`only-if-cached` and nothing stored (RFC 9111 section 5.2.1.7)."""
+        call.note.reason = "only-if-cached"
+        error = RequestError(
+            504, "No stored answer, and the request said only-if-cached.", code="only_if_cached"
+        )
+        return error_reply(call.dialect, error, _status_of(call.note))
+
+    def _shown(self, key: ExactKey) -> str:
+        return hmac.digest(self._secret, key, "sha256")[:8].hex()
+
+
+def _status_of(note: Note) -> str:
+    return member(
+        CacheStatus(
+            "exact",
+            fwd="bypass" if note.outcome == "bypass" else "miss",
+            stored=note.stored,
+            collapsed=note.collapsed,
+            detail=note.reason or None,
+        )
+    )
+
+
+def _own_headers(dialect: Dialect, request: Request) -> RawHeaders:
+    request_id = (dialect.request_id_header.encode(), new_request_id().encode())
+    return [_STREAM, _NO_BUFFERING, request_id] if request.stream else [_JSON, request_id]
+
+
+def error_reply(dialect: Dialect, error: CacheError, cache_status: str) -> Whole:
+    """An error that Trivet itself reports."""
+    status, body = error_from(dialect, error)
+    headers = [
+        _JSON,
+        (dialect.request_id_header.encode(), new_request_id().encode()),
+        (b"cache-status", cache_status.encode()),
+    ]
+    if status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    return Whole(status, headers, body)

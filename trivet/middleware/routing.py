@@ -1,0 +1,90 @@
+"""Which upstream a request goes to: by prefix, API family, model, and what the tenant may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trivet.errors import ConfigError, Problem, RequestError
+from trivet.middleware.config import DialectFamily, UpstreamConfig
+from trivet.policies.model import TenantPolicy
+from trivet.policies.settings import may_use_model, may_use_upstream, wildcard
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An upstream with the credential that it is asked with; None sends the caller's own."""
+
+    config: UpstreamConfig
+    credential: bytes | None
+
+
+class Routing:
+    """The declared upstreams in their order. Raises `ConfigError` for a credential not set."""
+
+    def __init__(
+        self, upstreams: Sequence[UpstreamConfig], env: Mapping[str, str] = os.environ
+    ) -> None:
+        self._targets = tuple(
+            Target(upstream, _credential(upstream, env)) for upstream in upstreams
+        )
+        self._prefixed = tuple(target for target in self._targets if target.config.prefix)
+
+    def by_prefix(self, path: str) -> Target | None:
+        """The upstream that `path` names by its prefix."""
+        for target in self._prefixed:
+            if path.startswith(target.config.prefix.rstrip("/") + "/"):
+                return target
+        return None
+
+    def choose(
+        self, policy: TenantPolicy, family: DialectFamily, model: str, named: Target | None
+    ) -> Target:
+        """Where a request for `model` goes. Raises `RequestError` 403 or 404 naming the model."""
+        if not may_use_model(policy, model):
+            raise RequestError(
+                403,
+                f"The model {model!r} is not allowed for this tenant.",
+                field="model",
+                code="model_not_allowed",
+            )
+        for target in (named,) if named else self._targets:
+            config = target.config
+            if (
+                family in config.dialects
+                and may_use_upstream(policy, config.name)
+                and any(wildcard(model, pattern) for pattern in config.models)
+            ):
+                return target
+        raise RequestError(
+            404,
+            f"No upstream serves the model {model!r} for this tenant.",
+            field="model",
+            code="model_not_found",
+        )
+
+    def first(self, policy: TenantPolicy, family: DialectFamily, named: Target | None) -> Target:
+        """Where a path goes that names no model. Raises `RequestError` 403."""
+        for target in (named,) if named else self._targets:
+            if family in target.config.dialects and may_use_upstream(policy, target.config.name):
+                return target
+        raise RequestError(403, "This tenant may use no upstream for this path.", code="forbidden")
+
+
+def _credential(upstream: UpstreamConfig, env: Mapping[str, str]) -> bytes | None:
+    name = upstream.credential_env
+    if name is None:
+        return None
+    value = env.get(name, "").strip()
+    if not value:
+        raise ConfigError(
+            Problem(
+                "environment",
+                0,
+                0,
+                name,
+                f"is not set, and the upstream {upstream.name!r} takes its key from it",
+            )
+        )
+    return value.encode("latin-1")

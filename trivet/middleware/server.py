@@ -1,0 +1,171 @@
+"""Running the proxy: sockets, uvicorn, signals. One process, or a supervisor with workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from trivet.errors import ConfigError, Problem
+from trivet.middleware.admin import AdminApp
+from trivet.middleware.config import ServerConfig
+from trivet.middleware.service import open_service
+
+BACKLOG = 4096
+KEEP_ALIVE_S = 75
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handling: one process here runs two servers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def protocol_with(header_timeout: float) -> type[HttpToolsProtocol]:
+    """uvicorn's protocol, which closes a connection whose request head does not arrive in time.
+
+    A connection that is kept between requests is uvicorn's own matter (`timeout_keep_alive`).
+    """
+
+    class Protocol(HttpToolsProtocol):
+        _head_alarm: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._head_alarm = self.loop.call_later(header_timeout, transport.close)
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            if self._head_alarm is None:
+                self._head_alarm = self.loop.call_later(header_timeout, self.transport.close)
+
+        def on_headers_complete(self) -> None:
+            self._disarm()
+            super().on_headers_complete()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._disarm()
+            super().connection_lost(exc)
+
+        def _disarm(self) -> None:
+            if self._head_alarm is not None:
+                self._head_alarm.cancel()
+                self._head_alarm = None
+
+    return Protocol
+
+
+class _NotAnError(logging.Filter):
+    """Drops uvicorn's complaint about responses left unfinished: breaking off is deliberate."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "without completing response" not in record.getMessage()
+
+
+def uvicorn_server(app: Any, config: ServerConfig) -> uvicorn.Server:
+    """A server for `app`; its sockets are given to `serve`."""
+    logging.getLogger("uvicorn.error").addFilter(_NotAnError())
+    return _Server(
+        uvicorn.Config(
+            app,
+            http=protocol_with(config.header_timeout),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=int(config.drain) or 1,
+            backlog=BACKLOG,
+        )
+    )
+
+
+def listen(host: str, port: int, flag: str) -> socket.socket:
+    """A listening socket. Raises `ConfigError` that names the flag to change."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((host, port))
+        made.listen(BACKLOG)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise ConfigError(
+            Problem(
+                "command line",
+                0,
+                0,
+                flag,
+                f"cannot listen on {host}:{port} ({error.strerror}); choose another port",
+            )
+        ) from None
+    return made
+
+
+def url_of(made: socket.socket) -> str:
+    """The address of a listening socket as a URL."""
+    host, port = made.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def run_single(
+    config: ServerConfig, secret: bytes, data: socket.socket, admin: socket.socket
+) -> None:
+    """Serve in this process until SIGTERM or SIGINT; open answers are given time to end."""
+    service = await open_service(config, secret)
+    servers = (
+        uvicorn_server(service.app, config),
+        uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
+    )
+    try:
+        await serve_until_signal(servers, (data, admin), service.operations)
+    finally:
+        await service.close()
+
+
+async def serve_until_signal(
+    servers: tuple[uvicorn.Server, ...], sockets: tuple[socket.socket, ...], control: Any
+) -> None:
+    """Run the servers; the first signal drains them, a second one ends them at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        for server in servers:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+        control.draining = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await asyncio.gather(
+        *(server.serve(sockets=[made]) for server, made in zip(servers, sockets, strict=True))
+    )
+
+
+def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) -> None:
+    """Say on standard error where everything is."""
+    from trivet.middleware.stores import store_url
+
+    upstreams = ", ".join(f"{one.name} ({one.base_url})" for one in config.upstreams)
+    policies = config.policies or "none: each credential is its own tenant"
+    lines = (
+        f"trivet proxy  {url_of(data)}  (base URL for OpenAI SDKs: {url_of(data)}/v1)",
+        f"admin         {url_of(admin)}  (/healthz /readyz /metrics /trivet/docs)",
+        f"upstreams     {upstreams}",
+        f"store         {store_url(config.store)}",
+        f"policies      {policies}",
+    )
+    print("\n".join(lines), file=sys.stderr, flush=True)

@@ -1,0 +1,152 @@
+"""Everything that one process runs: built inside its event loop, closed once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from trivet.canonical import mac
+from trivet.errors import ConfigError, Problem
+from trivet.exact.codec import Rejected, decode, encode
+from trivet.exact.collapse import Collapser
+from trivet.exact.entry import Entry
+from trivet.exact.fleet import EventCodec
+from trivet.exact.hub_client import HubClient
+from trivet.exact.nested_fleet import NestedFleet
+from trivet.exact.seal import Seal, load_secret
+from trivet.exact.tier import ExactTier
+from trivet.messages import ExactKey
+from trivet.middleware.app import ProxyApp
+from trivet.middleware.config import GatewayConfig, ServerConfig, state_dir
+from trivet.middleware.embeddings import Embeddings
+from trivet.middleware.explaining import Explainer
+from trivet.middleware.fanout import fan_out
+from trivet.middleware.intake import Intake
+from trivet.middleware.logs import LogObserver
+from trivet.middleware.metrics import PrometheusObserver
+from trivet.middleware.operations import Operations, follow_policies, handlers_of, stop
+from trivet.middleware.pipeline import CachePipeline
+from trivet.middleware.pricing import Pricing
+from trivet.middleware.reception import Reception
+from trivet.middleware.reply import Replies
+from trivet.middleware.routing import Routing
+from trivet.middleware.stores import fleet_of, store_of
+from trivet.middleware.tracing import otlp_observer
+from trivet.middleware.upstream import UpstreamClient
+from trivet.policies.source import PolicySource
+from trivet.policies.tenants import GatewayTrust
+from trivet.telemetry import Observer
+
+_WINDOW = 1 << 20
+"""Bytes that a reader of a shared stream may fall behind before the stream waits for it."""
+
+
+class Service:
+    """One process of the proxy: `app` answers callers, `operations` the operator."""
+
+    def __init__(self, app: ProxyApp, operations: Operations, stack: AsyncExitStack) -> None:
+        self.app = app
+        self.operations = operations
+        self._stack = stack
+
+    async def close(self) -> None:
+        """Let go of connections, stores and tasks, in the reverse order of their making."""
+        await self._stack.aclose()
+
+
+def server_secret(config: ServerConfig, env: Mapping[str, str] = os.environ) -> bytes:
+    """The deployment's secret: TRIVET_SECRET, or a file that is made on first use."""
+    return load_secret(config.store.secret_file or state_dir(env) / "secret", env)
+
+
+async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = None) -> Service:
+    """Build a process. `hub` is the machine hub's socket where there are several workers.
+
+    Raises `ConfigError`. A store or fleet in trouble is not an error: the proxy starts without.
+    """
+    routing = Routing(config.upstreams)
+    gateway = gateway_trust(config.gateway)
+    source = PolicySource(config.policies, secret, gateway)
+    stack = AsyncExitStack()
+    metrics, observer = _observers(config)
+    seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
+    store = await store_of(config.store, seal, observer)
+    stack.push_async_callback(store.close)
+    tier = ExactTier(store, observer)
+    operations = Operations(source, store, metrics, observer, Explainer(routing, secret))
+    codec = _event_codec(seal)
+    fleet = await fleet_of(config.store, seal, codec, observer, stack)
+    if hub is not None:
+        machine = HubClient(hub, codec, observer, handlers_of(operations))
+        await machine.start()
+        stack.push_async_callback(machine.close)
+        fleet = machine if fleet is None else NestedFleet(machine, fleet)
+    collapser = Collapser(fleet, observer, keep_bytes=4 * _WINDOW, window=_WINDOW)
+    stack.push_async_callback(collapser.close, config.drain)
+    upstream = UpstreamClient()
+    stack.push_async_callback(upstream.close)
+    replies = Replies(mac(secret, b"trivet-shown-key"))
+    tiers = (
+        CachePipeline(tier, collapser, upstream, replies, config.collapse_wait),
+        Embeddings(tier, collapser, upstream, replies),
+        upstream,
+    )
+    intake = Intake(config.max_body, config.body_timeout)
+    stack.callback(intake.close)
+    reception = Reception(
+        lambda raw, peer: source.tenants.identify(raw, peer),
+        routing,
+        intake,
+        tiers,
+        secret,
+        _hidden(config.gateway),
+    )
+    watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
+    stack.push_async_callback(stop, watching)
+    return Service(ProxyApp(reception, observer), operations, stack)
+
+
+def _observers(config: ServerConfig) -> tuple[PrometheusObserver, Observer]:
+    pricing = Pricing()
+    pricing.start()
+    metrics = PrometheusObserver(pricing)
+    observers: list[Observer] = [metrics, LogObserver(access=config.log_requests)]
+    if config.tracing:
+        observers.append(otlp_observer())
+    return metrics, fan_out(*observers)
+
+
+def _event_codec(seal: Seal) -> EventCodec:
+    def read(tenant: str, key: ExactKey, raw: bytes) -> Entry | None:
+        entry = decode(raw, tenant, key, seal)
+        return None if isinstance(entry, Rejected) else entry
+
+    return EventCodec(lambda entry: encode(entry, seal), read)
+
+
+def gateway_trust(
+    config: GatewayConfig | None, env: Mapping[str, str] = os.environ
+) -> GatewayTrust | None:
+    """The declared gateway. Raises `ConfigError` where its secret is not set."""
+    if config is None:
+        return None
+    digest: str | None = None
+    if config.secret_env is not None:
+        secret = env.get(config.secret_env, "").strip()
+        if not secret:
+            raise ConfigError(
+                Problem("environment", 0, 0, config.secret_env, "the gateway's secret is not set")
+            )
+        digest = hashlib.sha256(secret.encode("latin-1")).hexdigest()
+    return GatewayTrust(config.header, config.secret_header, digest, config.peers)
+
+
+def _hidden(gateway: GatewayConfig | None) -> frozenset[bytes]:
+    if gateway is None:
+        return frozenset()
+    names = (gateway.header, gateway.secret_header)
+    return frozenset(name.lower().encode("latin-1") for name in names if name)

@@ -1,0 +1,142 @@
+"""Several workers behind one port: the supervisor starts them, restarts them, and drains them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import structlog
+
+from trivet.exact.hub import HubServer
+from trivet.middleware.admin import AdminApp
+from trivet.middleware.config import ServerConfig
+from trivet.middleware.explaining import Explainer
+from trivet.middleware.logs import LogObserver, configure
+from trivet.middleware.operations import FleetOperations, follow_policies, stop
+from trivet.middleware.routing import Routing
+from trivet.middleware.server import serve_until_signal, uvicorn_server
+from trivet.middleware.service import gateway_trust, open_service
+from trivet.policies.source import PolicySource
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_log = structlog.get_logger("trivet")
+
+
+class Supervisor:
+    """Owns the hub, the admin port and the worker processes."""
+
+    def __init__(self, config: ServerConfig, secret: bytes) -> None:
+        self._config = config
+        self._secret = secret
+        self._stopping = False
+        self._processes: set[asyncio.subprocess.Process] = set()
+
+    async def run(self, data: socket.socket, admin: socket.socket) -> None:
+        """Serve until SIGTERM or SIGINT, then drain every worker."""
+        config = self._config
+        source = PolicySource(config.policies, self._secret, gateway_trust(config.gateway))
+        observer = LogObserver()
+        with tempfile.TemporaryDirectory(prefix="trivet-") as folder:
+            hub = HubServer(Path(folder) / "hub" / "socket")
+            await hub.start()
+            explainer = Explainer(Routing(config.upstreams), self._secret)
+            control = FleetOperations(hub, source, config.workers, observer, explainer)
+            following = asyncio.create_task(follow_policies(source, observer))
+            keepers = [
+                asyncio.create_task(self._keep(number, data, Path(folder) / "hub" / "socket"))
+                for number in range(config.workers)
+            ]
+            server = uvicorn_server(AdminApp(control, config.admin_key_sha256), config)
+            try:
+                await serve_until_signal((server,), (admin,), control)
+            finally:
+                self._stopping = True
+                await self._drain(keepers)
+                await stop(following)
+                await hub.close()
+
+    async def _keep(self, number: int, data: socket.socket, hub: Path) -> None:
+        pause = _FIRST_PAUSE_S
+        while not self._stopping:
+            began = time.monotonic()
+            process = await self._spawn(number, data, hub)
+            self._processes.add(process)
+            code = await process.wait()
+            self._processes.discard(process)
+            if self._stopping:
+                return
+            _log.error("worker-ended", worker=number, code=code, restart_in_s=pause)
+            await asyncio.sleep(pause)
+            lived = time.monotonic() - began
+            pause = _FIRST_PAUSE_S if lived > _LONGEST_PAUSE_S else min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _spawn(
+        self, number: int, data: socket.socket, hub: Path
+    ) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "from trivet.middleware.supervisor import worker_main; worker_main()",
+            str(number),
+            str(data.fileno()),
+            str(hub),
+            stdin=asyncio.subprocess.PIPE,
+            pass_fds=(data.fileno(),),
+        )
+        assert process.stdin is not None
+        process.stdin.write(self._secret.hex().encode() + b"\n")
+        process.stdin.write(self._config.model_dump_json().encode() + b"\n")
+        process.stdin.close()
+        return process
+
+    async def _drain(self, keepers: list[asyncio.Task[None]]) -> None:
+        for process in self._processes:
+            process.send_signal(signal.SIGTERM)
+        _, late = await asyncio.wait(keepers, timeout=self._config.drain + 5)
+        for process in tuple(self._processes):
+            process.kill()
+        if late:
+            await asyncio.wait(late, timeout=5)
+
+
+def worker_main() -> None:
+    """Entry of a worker process: arguments name its number, socket and hub; stdin its config."""
+    import uvloop
+
+    number, fd, hub = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    secret = bytes.fromhex(sys.stdin.readline().strip())
+    config = ServerConfig.model_validate_json(sys.stdin.readline())
+    configure(config.log_level, config.log_format, worker=number)
+    # The terminal's Ctrl-C reaches the whole group: only the supervisor decides when to drain.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    uvloop.run(_work(config, secret, socket.socket(fileno=fd), hub))
+
+
+async def _work(config: ServerConfig, secret: bytes, data: socket.socket, hub: Path) -> None:
+    service = await open_service(config, secret, hub)
+    parent = os.getppid()
+    server = uvicorn_server(service.app, config)
+    loop = asyncio.get_running_loop()
+
+    def drain() -> None:
+        service.operations.draining = True
+        server.should_exit = True
+
+    def follow_parent() -> None:
+        if os.getppid() != parent:
+            drain()
+        else:
+            loop.call_later(1, follow_parent)
+
+    loop.add_signal_handler(signal.SIGTERM, drain)
+    follow_parent()
+    try:
+        await server.serve(sockets=[data])
+    finally:
+        await service.close()

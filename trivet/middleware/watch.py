@@ -1,0 +1,46 @@
+"""Notices that the caller has gone while an upstream is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from trivet.middleware.intake import Receive
+
+
+class Watch:
+    """Cancels the request's task when the caller disconnects.
+
+    Armed once the body was read; it costs a task, so it starts only when the reply has to wait.
+    """
+
+    __slots__ = ("_armed", "_owner", "_receive", "_task", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._armed = False
+        self._owner: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.gone = False
+
+    def arm(self) -> None:
+        """The body was read: what `receive` brings next is the caller's disconnect."""
+        self._armed = True
+
+    def start(self) -> None:
+        """Begin to watch; to be called by the request's own task."""
+        if self._armed and self._task is None:
+            self._owner = asyncio.current_task()
+            self._task = asyncio.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._owner is not None:
+            self._owner.cancel()
+
+    def stop(self) -> None:
+        """End the watch."""
+        if self._task is not None:
+            self._task.cancel()

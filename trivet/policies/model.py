@@ -1,0 +1,163 @@
+"""What the owner of a tenant writes down: frozen models, one for each section of a policy file.
+
+Unknown fields are refused. Durations are seconds in the model; files write `90`, `90s`, `15m`,
+`1h` or `7d`. Sizes are bytes in the model; files write `4096`, `64KiB`, `8MiB` or `1GiB`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trivet.messages import Api
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value.strip())
+        if not found:
+            raise ValueError("a duration is a number of seconds, or a number with s, m, h or d")
+        return float(found[1]) * _UNITS[found[2]]
+    return value
+
+
+def _bytes(value: Any) -> Any:
+    if isinstance(value, str):
+        found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", value.strip())
+        if not found:
+            raise ValueError("a size is a number of bytes, or a number with KiB, MiB or GiB")
+        return int(found[1]) * _SIZES[found[2] or ""]
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+
+
+class Section(BaseModel):
+    """Base of every section: frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Match(Section):
+    """Which requests a rule is for. Every given field has to match; `*` and `?` are wildcards."""
+
+    model: str | None = None
+    route: str | None = Field(
+        default=None, description="Trivet-Route header of the request, or its path."
+    )
+    api: Api | None = None
+
+
+class ExactSettings(Section):
+    """How the exact tier treats a request."""
+
+    enabled: bool = True
+    ttl: Seconds = Field(default=86400.0, description="Absolute from creation; a hit never renews.")
+    sampled: Literal["bypass", "cache", "pool"] = Field(
+        default="bypass",
+        description="Requests whose answer is drawn at random (temperature not 0 and no seed).",
+    )
+    k: int = Field(default=4, ge=2, le=64, description="Answers kept per request by `pool`.")
+    tool_calls: Literal["exact", "never"] = Field(
+        default="exact", description="Whether answers that call tools are stored."
+    )
+    refusals: bool = Field(default=False, description="Store refusals of the model too.")
+    user_scope: bool = Field(default=False, description="Share answers within one end user only.")
+    user_from: str = Field(
+        default="body",
+        pattern=r"^(body|header:[A-Za-z0-9-]+)$",
+        description="Where the end user's id is read: `body` or `header:NAME`.",
+    )
+    stale_if_error: Seconds = Field(
+        default=0.0, description="How long after its TTL an answer may stand in for an error."
+    )
+    remote_images: bool = Field(
+        default=False, description="Cache requests that name images by http(s) URL."
+    )
+    key_headers: tuple[str, ...] = Field(
+        default=(), description="Request headers that shape answers: they join the key."
+    )
+    max_entry: Size = Field(default=4 << 20, description="Largest answer that is stored, in bytes.")
+
+
+class ExactRule(Section):
+    """Settings for the requests that match: the first rule that matches wins, field by field."""
+
+    match: Match
+    enabled: bool | None = None
+    ttl: Seconds | None = None
+    sampled: Literal["bypass", "cache", "pool"] | None = None
+    k: int | None = Field(default=None, ge=2, le=64)
+    tool_calls: Literal["exact", "never"] | None = None
+    refusals: bool | None = None
+    user_scope: bool | None = None
+    user_from: str | None = Field(default=None, pattern=r"^(body|header:[A-Za-z0-9-]+)$")
+    stale_if_error: Seconds | None = None
+    remote_images: bool | None = None
+    key_headers: tuple[str, ...] | None = None
+    max_entry: Size | None = None
+
+
+class ExactPolicy(ExactSettings):
+    """The `exact:` section: settings for all requests, and rules for some."""
+
+    rules: tuple[ExactRule, ...] = ()
+
+
+class Limits(Section):
+    """Bounds of one tenant; None is no bound of its own."""
+
+    requests_in_flight: int | None = Field(default=None, ge=1)
+    bytes_in_flight: Size | None = None
+    entries: int | None = Field(default=None, ge=0)
+    bytes: Size | None = None
+
+
+class Credential(Section):
+    """How a caller proves to be this tenant: one of the two."""
+
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 of the API key in hex, as `trivet keygen` prints it.",
+    )
+    gateway: str | None = Field(
+        default=None,
+        description="Value of the trusted tenant header that a declared gateway sends.",
+    )
+
+
+class TenantPolicy(Section):
+    """One policy file: one tenant."""
+
+    tenant: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    credentials: tuple[Credential, ...] = ()
+    upstreams: tuple[str, ...] | None = Field(
+        default=None, description="Upstreams that the tenant may use; all when absent."
+    )
+    models: tuple[str, ...] | None = Field(
+        default=None, description="Models that the tenant may name (wildcards); all when absent."
+    )
+    passthrough: bool | None = Field(
+        default=None,
+        description="Whether paths that Trivet does not read may be written to. By default only "
+        "where `models` is not limited, because such paths are not checked for their model.",
+    )
+    exact: ExactPolicy = ExactPolicy()
+    versions: dict[str, str] = Field(
+        default_factory=dict,
+        description="Anything that outdates answers when it changes: prompt, documents, flags.",
+    )
+    limits: Limits = Limits()
+    usage_on_hit: Literal["keep", "zero"] = Field(
+        default="keep",
+        description="What a hit's body reports as usage; Trivet's own figures never count a hit.",
+    )
+    record_traffic: Literal["off"] = "off"

@@ -1,0 +1,256 @@
+"""Who is asking: from the credential to the tenant, before anything else is looked at."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
+
+from trivet.canonical import mac, sha256
+from trivet.errors import ConfigError, Problem
+from trivet.policies.model import TenantPolicy
+
+API_KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"))
+"""Where callers put API keys. A request that repeats one of these headers must be refused: the
+upstream may read another of the two than we do."""
+
+IDENTITY_HEADERS = frozenset(
+    (
+        b"cookie",
+        b"proxy-authorization",
+        b"x-auth-token",
+        b"x-access-token",
+        b"x-auth-request-user",
+        b"x-auth-request-email",
+        b"x-auth-request-access-token",
+        b"x-forwarded-user",
+        b"x-forwarded-email",
+        b"x-forwarded-access-token",
+        b"cf-access-jwt-assertion",
+        b"x-amzn-oidc-data",
+        b"x-goog-authenticated-user-email",
+        b"x-goog-iap-jwt-assertion",
+        b"ocp-apim-subscription-key",
+    )
+)
+"""What else may tell callers apart when no policy says who they are: sessions and proxies."""
+
+How = Literal["key", "gateway", "own", "anonymous", "chosen"]
+
+ANONYMOUS = "anonymous"
+_MEMO_ENTRIES = 1024
+_MEMO_TEXT = 2048
+_TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_RESERVED = re.compile(r"anonymous|key-.*|gateway-.*", re.DOTALL)
+_LABEL_TAG = b"trivet-tenant-v1"
+_CALLER_TAG = b"trivet-caller-v1"
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+"""(Lower-case name, value) pairs, as ASGI gives them."""
+_Shown = tuple[tuple[bytes, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySet:
+    """All policies at one moment. Replaced as a whole, never altered.
+
+    `declared` is False when no policy directory is in use: then each credential is its own tenant.
+    """
+
+    version: str
+    declared: bool
+    tenants: Mapping[str, TenantPolicy]
+    by_key: Mapping[str, TenantPolicy]
+    """By SHA-256 of the API key, in hex."""
+    by_gateway: Mapping[str, TenantPolicy]
+    """By the value of the trusted tenant header."""
+
+
+UNDECLARED = PolicySet(
+    "none", False, MappingProxyType({}), MappingProxyType({}), MappingProxyType({})
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayTrust:
+    """A gateway in front that says which tenant a request is of.
+
+    It proves itself by a secret in a header, by its address, or by both where both are declared.
+    The server must not rewrite the peer address from headers (uvicorn: `proxy_headers=False`).
+    Raises `ConfigError` when neither is declared or an address cannot be read.
+    """
+
+    header: str
+    secret_header: str | None = None
+    secret_sha256: str | None = None
+    peers: tuple[str, ...] = ()
+    """Addresses or networks: `10.0.0.7`, `10.1.0.0/16`, `fd00::/8`."""
+    _header: bytes = field(init=False, repr=False, compare=False)
+    _secret: bytes = field(init=False, repr=False, compare=False)
+    _networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = field(
+        init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        if bool(self.secret_header) != bool(self.secret_sha256):
+            raise _misdeclared("a secret header and its SHA-256 go together")
+        if not self.peers and not self.secret_header:
+            raise _misdeclared("give the gateway's addresses, or a secret header and its SHA-256")
+        try:
+            networks = tuple(ipaddress.ip_network(peer, strict=False) for peer in self.peers)
+        except ValueError as error:
+            raise _misdeclared(str(error)) from None
+        object.__setattr__(self, "_networks", networks)
+        object.__setattr__(self, "_header", self.header.lower().encode())
+        object.__setattr__(self, "_secret", (self.secret_header or "").lower().encode())
+
+    def named(self, raw: RawHeaders, peer: str | None) -> str | None:
+        """The tenant that the gateway names; None if it names none or is not the gateway.
+
+        Repeated headers are one value, which is no tenant's name: a caller whose header came
+        through beside the gateway's gains nothing.
+        """
+        names = [value for name, value in raw if name == self._header]
+        if not names or (self.peers and not self._is_peer(peer)):
+            return None
+        if self.secret_sha256:
+            shown = [value for name, value in raw if name == self._secret]
+            shown_hash = sha256(b", ".join(shown)).hex()
+            if not hmac.compare_digest(shown_hash, self.secret_sha256):
+                return None
+        return b", ".join(names).decode("latin-1").strip()
+
+    def _is_peer(self, peer: str | None) -> bool:
+        address = _address(peer or "")
+        return address is not None and any(address in network for network in self._networks)
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """A caller who may go on."""
+
+    policy: TenantPolicy
+    tenant: str
+    """`policy.tenant`: the tenant of the request's scope."""
+    how: How
+    """`own`: an undeclared credential as its own tenant; `chosen`: by an operator, for explain."""
+    credential: bytes
+    """Opaque name of the API keys that the caller sent: the credential scope of the key when
+    they are what goes upstream."""
+
+
+class TenantDirectory:
+    """Identifies callers against one `PolicySet`.
+
+    A new set needs a new directory, so nothing that was remembered outlives a revoked key.
+    `secret` is the deployment's own: tenants' names without policies are MACs under it.
+    """
+
+    def __init__(
+        self, policies: PolicySet, secret: bytes, gateway: GatewayTrust | None = None
+    ) -> None:
+        self.policies = policies
+        self._secret = secret
+        self._gateway = gateway
+        self._names = API_KEY_HEADERS if policies.declared else API_KEY_HEADERS | IDENTITY_HEADERS
+        self._memo: dict[_Shown, Identified] = {}
+
+    def identify(self, raw: RawHeaders, peer: str | None = None) -> Identified | None:
+        """The tenant of a request, or None: answer 401. `peer` is the address that connected.
+
+        Constant work: hashes and dictionary look-ups, whatever the number of tenants.
+        """
+        names = self._names
+        shown = tuple([pair for pair in raw if pair[0] in names])
+        if self._gateway is not None:
+            named = self._gateway.named(raw, peer)
+            if named is not None:
+                return self._by_gateway(named, shown)
+        found = self._memo.get(shown)
+        if found is None:
+            found = self._by_credential(shown)
+            if found is not None:
+                self._remember(shown, found)
+        return found
+
+    def chosen(self, tenant: str) -> Identified | None:
+        """A declared tenant by its name, without a credential: for operators, never for callers."""
+        policy = self.policies.tenants.get(tenant)
+        return None if policy is None else self._identified(policy, "chosen", ())
+
+    def _remember(self, shown: _Shown, found: Identified) -> None:
+        if sum(len(value) for _, value in shown) > _MEMO_TEXT:
+            return
+        if len(self._memo) >= _MEMO_ENTRIES:
+            del self._memo[next(iter(self._memo))]
+        self._memo[shown] = found
+
+    def _by_gateway(self, named: str, shown: _Shown) -> Identified | None:
+        if self.policies.declared:
+            policy = self.policies.by_gateway.get(named)
+            return None if policy is None else self._identified(policy, "gateway", shown)
+        if not _TENANT_NAME.fullmatch(named) or _RESERVED.fullmatch(named):
+            named = "gateway-" + self._label(named.encode("latin-1"))
+        return self._identified(TenantPolicy(tenant=named), "gateway", shown)
+
+    def _by_credential(self, shown: _Shown) -> Identified | None:
+        if self.policies.declared:
+            policy = self._declared(shown)
+            return None if policy is None else self._identified(policy, "key", shown)
+        if not shown:
+            return self._identified(TenantPolicy(tenant=ANONYMOUS), "anonymous", shown)
+        tenant = "key-" + self._label(*_flat(shown))
+        return self._identified(TenantPolicy(tenant=tenant), "own", shown)
+
+    def _declared(self, shown: _Shown) -> TenantPolicy | None:
+        found: TenantPolicy | None = None
+        for name, value in shown:
+            key = _api_key(name, value)
+            policy = self.policies.by_key.get(sha256(key).hex()) if key else None
+            if policy is None:
+                continue  # The upstream's own key may travel beside ours.
+            if found is not None and found is not policy:
+                return None
+            found = policy
+        return found
+
+    def _identified(self, policy: TenantPolicy, how: How, shown: _Shown) -> Identified:
+        keys = tuple(pair for pair in shown if pair[0] in API_KEY_HEADERS)
+        return Identified(policy, policy.tenant, how, mac(self._secret, _CALLER_TAG, *_flat(keys)))
+
+    def _label(self, *given: bytes) -> str:
+        # 128 bits: anyone may present credentials here, so a shorter label could be searched for.
+        return mac(self._secret, _LABEL_TAG, *given).hex()[:32]
+
+
+def _flat(shown: _Shown) -> list[bytes]:
+    # Sorted by name; the order of repeated headers is kept, because it decides which one counts.
+    return [text for pair in sorted(shown, key=lambda pair: pair[0]) for text in pair]
+
+
+def _api_key(name: bytes, value: bytes) -> bytes:
+    if name != b"authorization":
+        return value.strip()
+    scheme, _, token = value.strip().partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+@lru_cache(maxsize=256)
+def _address(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return mapped or address
+
+
+def _misdeclared(what: str) -> ConfigError:
+    return ConfigError(
+        Problem("gateway", 0, 0, "", f"The declared gateway cannot be used: {what}.")
+    )

@@ -1,0 +1,1 @@
+"""The prefix tier: what the engine behind the proxy keeps of prompts."""

@@ -1,0 +1,1 @@
+"""The engine that serves a local model."""
