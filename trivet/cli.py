@@ -167,3 +167,5 @@ def purge(
         click.echo(json.dumps({"purged": count}))
     else:
         click.echo(f"{count} stored answers of {tenant} were deleted.")
+if __name__ == "__main__":
+    main()

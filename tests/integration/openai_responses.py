@@ -93,7 +93,7 @@ CALL = {
     "id": "fc_1",
     "call_id": "call_1",
     "name": "lookup",
-    "arguments": '{"q":"👩‍👩‍👧‍👦 and a longer text so that it takes more than one piece to send","n":1.50}',
+    "arguments": '{"q":"👩‍👩‍👧‍👦 and a longer text, to take more than one piece","n":1.50}',
     "status": "completed",
 }
 CUSTOM = {

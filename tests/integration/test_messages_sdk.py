@@ -100,8 +100,12 @@ def test_a_recorded_stream_reads_as_json_and_as_a_stream(name: str) -> None:
 
 
 def test_text_arrives_in_more_than_one_piece() -> None:
-    with serving(DIALECT, stored(ANSWERS["thinking"])) as url, client(url) as sdk:
-        with sdk.messages.stream(**ASK) as stream:
-            parts = list(stream.text_stream)
+    answer = stored(ANSWERS["thinking"])
+    with (
+        serving(DIALECT, answer) as url,
+        client(url) as sdk,
+        sdk.messages.stream(**ASK) as stream,
+    ):
+        parts = list(stream.text_stream)
     assert len(parts) > 3
     assert "".join(parts) == ANSWERS["thinking"]["content"][2]["text"]

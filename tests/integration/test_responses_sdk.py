@@ -98,19 +98,27 @@ class Wanted(BaseModel):
 
 
 def test_the_sdk_parses_the_final_answer_of_a_structured_stream() -> None:
-    with serving(DIALECT, stored(ANSWERS["phases"])) as url, client(url) as sdk:
-        with sdk.responses.stream(**ASK, text_format=Wanted) as stream:
-            assert stream.get_final_response().output_parsed == Wanted(a=1)
+    answer = stored(ANSWERS["phases"])
+    with (
+        serving(DIALECT, answer) as url,
+        client(url) as sdk,
+        sdk.responses.stream(**ASK, text_format=Wanted) as stream,
+    ):
+        assert stream.get_final_response().output_parsed == Wanted(a=1)
 
 
 def test_the_sdk_follows_tool_arguments_as_they_grow() -> None:
-    with serving(DIALECT, stored(ANSWERS["tools"])) as url, client(url) as sdk:
-        with sdk.responses.stream(**ASK) as stream:
-            grown = [
-                event.snapshot
-                for event in stream
-                if event.type == "response.function_call_arguments.delta"
-            ]
+    answer = stored(ANSWERS["tools"])
+    with (
+        serving(DIALECT, answer) as url,
+        client(url) as sdk,
+        sdk.responses.stream(**ASK) as stream,
+    ):
+        grown = [
+            event.snapshot
+            for event in stream
+            if event.type == "response.function_call_arguments.delta"
+        ]
     assert len(grown) > 2
     assert grown[-1] == CALL["arguments"]
 

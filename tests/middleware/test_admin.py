@@ -267,6 +267,15 @@ async def test_a_body_that_is_no_json_is_a_sentence() -> None:
     assert error(response)["message"].startswith("The body is not valid JSON")
 
 
+@pytest.mark.parametrize("content", [b"", b'{"tenant":"acme"}', b"[]"])
+async def test_a_body_without_its_content_type_is_told_so(content: bytes) -> None:
+    response = await client().post("/trivet/purge", content=content, headers=AUTH)
+    assert response.status_code == 422
+    assert error(response)["message"] == (
+        "The body has to be a JSON object, sent with Content-Type: application/json."
+    )
+
+
 async def test_a_reload_tells_the_version() -> None:
     response = await client().post("/trivet/reload", headers=AUTH)
     assert (response.status_code, response.json()) == (
@@ -315,10 +324,13 @@ async def test_a_wrong_request_is_told_with_its_field() -> None:
 
 async def test_a_store_in_trouble_is_503() -> None:
     control = FakeControl()
-    control.fails = StoreError("timeout")
+    control.fails = StoreError("partial", "not every worker confirmed the purge; run it again")
     response = await client(control).post("/trivet/purge", json={"tenant": "a"}, headers=AUTH)
     assert response.status_code == 503
-    assert error(response)["code"] == "timeout"
+    assert error(response)["code"] == "partial"
+    assert error(response)["message"] == (
+        "The store is in trouble: not every worker confirmed the purge; run it again."
+    )
 
 
 async def test_an_unforeseen_failure_tells_nothing_of_the_inside() -> None:

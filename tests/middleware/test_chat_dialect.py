@@ -154,7 +154,7 @@ def test_the_end_user_is_user_and_else_the_safety_identifier() -> None:
 
 
 def test_the_schema_of_a_json_answer_is_kept_in_its_order() -> None:
-    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    schema: Any = {"type": "object", "properties": {"b": {}, "a": {}}}
     request = decoded(response_format={"type": "json_schema", "json_schema": {"schema": schema}})
     assert (request.json_answer, request.schema) == (True, orjson.dumps(schema))
     request = decoded(response_format={"type": "json_schema", "schema": schema})

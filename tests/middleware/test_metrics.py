@@ -273,10 +273,7 @@ def test_store_calls_rejections_reloads_and_collapses_are_counted() -> None:
 
 
 def test_a_store_is_up_if_every_process_reaches_it() -> None:
-    up, down = (
-        observed(StoreState("redis", state, "")).snapshot()
-        for state in ("up", "down")  # type: ignore[arg-type]
-    )
+    up, down = (observed(StoreState("redis", state, "")).snapshot() for state in ("up", "down"))
     merged = merge([up, down, up])
     assert merged["counters"]["trivet_store_up"] == [[["redis"], 0]]
 

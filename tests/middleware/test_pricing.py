@@ -51,6 +51,16 @@ def test_a_price_is_the_one_that_genai_prices_calculates(
         assert ours == pytest.approx(listed(model, usage, provider), rel=1e-6, abs=1e-12)
 
 
+def test_a_known_provider_that_lacks_the_model_has_no_price_for_it() -> None:
+    assert PRICING.price("claude-sonnet-4-5", None, Usage(10, 10)) is not None
+    assert PRICING.price("claude-sonnet-4-5", "voyageai", Usage(10, 10)) is None
+
+
+def test_without_the_library_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+    assert loaded().price("gpt-4o", "openai", Usage(10, 10)) is None
+
+
 def test_openai_cached_tokens_are_part_of_the_input() -> None:
     """K1: 17,903 prompt tokens of which 17,817 were cached are 86 plain ones."""
     usage = Usage(17_903, 0, cache_read_tokens=17_817)

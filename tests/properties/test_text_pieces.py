@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ def cuts(text: str) -> list[tuple[str, str]]:
     pieces = text_pieces(text)
     assert "".join(pieces) == text
     assert all(pieces)
-    return [(left[-1], right[0]) for left, right in zip(pieces, pieces[1:], strict=False)]
+    return [(left[-1], right[0]) for left, right in pairwise(pieces)]
 
 
 @given(TEXTS)

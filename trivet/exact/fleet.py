@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
@@ -98,6 +99,15 @@ async def events_of(subscription: Subscription, limit: int) -> AsyncIterator[Eve
             yield Failed(error)
             return
     yield await subscription.result()
+
+
+def crashed(task: asyncio.Task[None]) -> bool:
+    """Whether a task that sends a flight broke down; the event loop's handler is told of it."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        context = {"message": "a flight could not be sent", "exception": error, "task": task}
+        task.get_loop().call_exception_handler(context)
+    return error is not None
 
 
 def pack_failed(failed: Failed) -> bytes:

@@ -108,7 +108,7 @@ class GuardedStore:
         await self._write(self._budget.put_s, self._inner.delete, tenant, key)
 
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
-        """See `ExactStore.purge`. Tried even while writes are open: somebody waits for the answer."""
+        """See `ExactStore.purge`. Tried even while the breaker is open: somebody waits."""
         self._writes.retry_at = 0.0
         return await self._timed(
             "purge", 0, self._budget.purge_s, self._inner.purge, tenant, label, at
@@ -171,9 +171,7 @@ class GuardedStore:
             raise StoreError("open")
         return await self._run(self._reads, self._budget.get_s, call(*args))
 
-    async def _write(
-        self, seconds: float, call: Callable[..., Awaitable[_T]], *args: object
-    ) -> _T:
+    async def _write(self, seconds: float, call: Callable[..., Awaitable[_T]], *args: object) -> _T:
         now = self._clock()
         if self._writes.reason is not None:
             if now < self._writes.retry_at:

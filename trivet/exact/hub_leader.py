@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from trivet.exact.fleet import LINGER_S, EventCodec, events_of, gone, lingers, lost, pack_failed
+from trivet.exact.fleet import (
+    LINGER_S,
+    EventCodec,
+    crashed,
+    events_of,
+    gone,
+    lingers,
+    lost,
+    pack_failed,
+)
 from trivet.exact.flight import Flight, Subscription
 from trivet.exact.frames import FrameLink, Kind, unpack_number
 
@@ -93,7 +102,7 @@ class HubLeader:
     def _ended(self, task: asyncio.Task[None], name: int, subscription: Subscription) -> None:
         subscription.leave()
         del self._links[name]
-        if not task.cancelled() and task.exception() is not None:
+        if crashed(task):
             self._link.send(Kind.DATA, name, pack_failed(lost()))
 
     async def _send(self, name: int, link: _Link, subscription: Subscription) -> None:

@@ -97,7 +97,7 @@ class MemoryStore:
         self._put(entry, bound)
 
     def fill(self, entry: Entry) -> None:
-        """Keep a copy of another store's entry, within the bound that the tenant's last put named."""
+        """Keep a copy of another store's entry, within the bound of the tenant's last put."""
         shelf = self._shelves.get(entry.tenant)
         self._put(entry, Bound() if shelf is None else shelf.bound)
 

@@ -80,17 +80,13 @@ class Tombstones:
         created = entry.created
         if created <= self._floor or created <= self._at.get((entry.tenant, None), _NEVER):
             return True
-        return any(
-            created <= self._at.get((entry.tenant, label), _NEVER) for label in entry.labels
-        )
+        return any(created <= self._at.get((entry.tenant, label), _NEVER) for label in entry.labels)
 
 
 def seal_purge(purge: Purge, seal: Seal) -> bytes:
     """The purge as a feed keeps it."""
     key = purge.key.hex() if purge.key is not None else None
-    return seal.seal(
-        "", _FEED_CONTEXT, orjson.dumps([purge.tenant, purge.label, purge.at, key])
-    )
+    return seal.seal("", _FEED_CONTEXT, orjson.dumps([purge.tenant, purge.label, purge.at, key]))
 
 
 def unseal_purge(sealed: bytes, seal: Seal) -> Purge | None:

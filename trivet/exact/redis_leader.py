@@ -7,7 +7,16 @@ import itertools
 from dataclasses import dataclass, field
 
 from trivet.errors import StoreError
-from trivet.exact.fleet import LINGER_S, EventCodec, Lead, events_of, lingers
+from trivet.exact.fleet import (
+    LINGER_S,
+    EventCodec,
+    Lead,
+    crashed,
+    events_of,
+    lingers,
+    lost,
+    pack_failed,
+)
 from trivet.exact.flight import Flight, Subscription
 from trivet.exact.redis_line import RedisLine
 from trivet.exact.redis_names import LEAVE, WAKE, Following, Names, new_id
@@ -130,11 +139,15 @@ class RedisLeader:
         subscription = held.flight.subscribe(_PATIENCE_S)
         self._put(follower, b"")
         follower.task = asyncio.create_task(self._send(follower, subscription))
-        follower.task.add_done_callback(lambda task: self._ended(nonce, subscription))
+        follower.task.add_done_callback(lambda task: self._ended(task, follower, subscription))
 
-    def _ended(self, nonce: bytes, subscription: Subscription) -> None:
+    def _ended(
+        self, task: asyncio.Task[None], follower: _Follower, subscription: Subscription
+    ) -> None:
         subscription.leave()
-        del self._followers[nonce]
+        del self._followers[follower.following.nonce]
+        if crashed(task):
+            self._put(follower, pack_failed(lost()))
 
     async def _send(self, follower: _Follower, subscription: Subscription) -> None:
         async for event in events_of(subscription, _PIECE):

@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,7 @@ class SqliteStore:
         await self._change(lambda db: rows.bury(db, purge, self._seal))
         count = 0
         while True:
-            gone = await self._change(lambda db: rows.purge_some(db, purge, self._seal))
+            gone: int = await self._change(lambda db: rows.purge_some(db, purge, self._seal))
             count += gone
             if gone < rows.CHUNK:
                 return count
@@ -189,7 +190,7 @@ class SqliteStore:
         return await self._writes.do(_Write(lambda: work))
 
     def _read(self, jobs: Sequence[_Work]) -> list[Any]:
-        return [_outcome(lambda job=job: self._reader.run(job)) for job in jobs]  # type: ignore[misc]
+        return [_outcome(partial(self._reader.run, job)) for job in jobs]
 
     def _write(self, jobs: Sequence[_Write]) -> list[Any]:
         outcomes: list[Any] = []

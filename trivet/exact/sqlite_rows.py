@@ -91,9 +91,7 @@ def delete(db: sqlite3.Connection, tenant: bytes, key: ExactKey) -> None:
     db.execute("DELETE FROM entries WHERE tenant = ? AND key = ?", (tenant, key))
 
 
-def make_room(
-    db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, entries: int
-) -> int:
+def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, entries: int) -> int:
     """Evict the least recently used until so much more fits. Returns how many went."""
     held, held_bytes = totals(db, tenant)
     over = 0 if bound.entries is None else held + entries - bound.entries

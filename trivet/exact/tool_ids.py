@@ -109,7 +109,8 @@ def _reshape(root: str, start: int, nonce: bytes) -> str:
     else:
         kinds = (string.digits, string.ascii_uppercase, string.ascii_lowercase)
     drawn = mac(_SHAPE_KEY, nonce, root.encode())
-    drawn += mac(_SHAPE_KEY, drawn)
+    while len(drawn) < len(tail):
+        drawn += mac(_SHAPE_KEY, drawn)
     made = []
     for letter, byte in zip(tail, drawn, strict=False):
         kind = next((kind for kind in kinds if letter in kind), letter)

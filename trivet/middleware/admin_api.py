@@ -159,7 +159,8 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(StoreError)
     async def store(_: Request, error: StoreError) -> Response:
-        message = f"The store did not answer ({error.reason}); nothing is known to have changed."
+        said = str(error)
+        message = f"The store is in trouble: {said[:-1] if said.endswith('.') else said}."
         return answer(503, error_body(message, code=error.reason))
 
     @app.exception_handler(HTTPException)
@@ -178,6 +179,8 @@ def _first_problem(error: RequestValidationError) -> tuple[str | None, str]:
     place = [str(part) for part in found["loc"] if part != "body"]
     if found["type"] == "json_invalid":
         return None, f"The body is not valid JSON: {found.get('ctx', {}).get('error', '')}."
+    if not place and found["type"] in ("missing", "model_attributes_type", "dict_type"):
+        return None, "The body has to be a JSON object, sent with Content-Type: application/json."
     field = ".".join(place) or None
     said = str(found["msg"]).removeprefix("Value error, ")
     return field, f"{field}: {said}." if field else f"The body: {said}."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 
 from trivet.errors import CacheError, RequestError, UpstreamError
@@ -101,6 +103,8 @@ class _Sender:
             await chunks.aclose()
 
     async def _start(self, status: int, headers: RawHeaders) -> None:
+        if not any(name == b"date" for name, _ in headers):
+            headers = [*headers, (b"date", http_date(int(time.time())))]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _body(self, body: bytes, *, more: bool) -> None:
@@ -108,6 +112,12 @@ class _Sender:
             self.first_byte = time.perf_counter()
         self.size += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+@lru_cache(maxsize=2)
+def http_date(now: int) -> bytes:
+    """The `Date` field of RFC 9110 section 6.6.1 for a Unix time."""
+    return formatdate(now, usegmt=True).encode()
 
 
 def _length(body: bytes) -> tuple[bytes, bytes]:

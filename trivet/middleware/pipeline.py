@@ -219,7 +219,7 @@ def _note_result(call: Call, result: Result) -> None:
     match result:
         case Stored():
             call.note.stored = not result.reason
-            call.note.reason = result.reason
+            call.note.reason = result.reason or call.note.reason
             call.note.usage = result.entry.usage
         case Unstored():
             call.note.reason = result.reason

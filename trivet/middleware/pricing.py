@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from trivet.messages import Usage
 
@@ -24,8 +23,17 @@ _MODEL_NAME = 128
 """Longest model name that is looked up, in characters."""
 _HOUR_S = 3600
 
-FindPrice = Callable[[str, str | None], "ModelPrice | None"]
-"""Model and provider (None: by the model's name alone) to what the price list holds."""
+
+class PriceList(Protocol):
+    """What is asked of genai-prices."""
+
+    def knows(self, provider: str) -> bool:
+        """Whether that is a provider's name."""
+        ...
+
+    def price(self, model: str, provider: str | None) -> ModelPrice | None:
+        """The entry of a model, at one provider or (None) by the model's name alone."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +87,14 @@ class Pricing:
     """Prices of answers. Not thread-safe but for the loading: use it on one event loop."""
 
     def __init__(self) -> None:
-        self._find: FindPrice | None = None
+        self._list: PriceList | None = None
         self._thread: threading.Thread | None = None
         self._rates: dict[tuple[str, str | None], tuple[int, Rates | None]] = {}
 
     @property
     def loading(self) -> bool:
         """True from `start` until the price list is there, or could not be had."""
-        return self._find is None and (self._thread is None or self._thread.is_alive())
+        return self._list is None and (self._thread is None or self._thread.is_alive())
 
     def start(self) -> None:
         """Begin loading the price list in the background. Idempotent."""
@@ -103,16 +111,17 @@ class Pricing:
     def price(self, model: str, provider_hint: str | None, usage: Usage) -> float | None:
         """US dollars that the provider asks for `usage`; None where that is not known (yet).
 
-        `provider_hint` is an upstream's name; it counts if genai-prices knows a provider by it.
+        `provider_hint` is an upstream's name. If genai-prices knows a provider by it, only that
+        provider is asked; else the model's name has to say enough.
         """
-        if self._find is None:
+        if self._list is None:
             self.start()
             return None
         rates = self._rates_of(model, provider_hint)
         return rates.cost(usage) if rates is not None else None
 
     def _load(self) -> None:
-        self._find = _load_price_list()
+        self._list = _load_price_list()
 
     def _rates_of(self, model: str, hint: str | None) -> Rates | None:
         # Prices change with the date and, for some models, with the hour.
@@ -121,24 +130,26 @@ class Pricing:
         known = self._rates.get(asked)
         if known is not None and known[0] == hour:
             return known[1]
-        if self._find is None or len(model) > _MODEL_NAME:
+        if self._list is None or len(model) > _MODEL_NAME:
             return None
         if known is None and len(self._rates) >= _MODELS:
             return None
-        rates = _lookup(self._find, model, hint)
+        rates = _lookup(self._list, model, hint)
         self._rates[asked] = (hour, rates)
         return rates
 
 
-def _lookup(find: FindPrice, model: str, hint: str | None) -> Rates | None:
-    """Ask by the hint, by the model's name, by its `provider/` prefix, and as an OpenAI model."""
-    prefix, slash, rest = model.partition("/")
-    attempts: list[tuple[str, str | None]] = [(model, hint)] if hint else []
-    attempts += [(model, None)]
-    attempts += [(rest, prefix)] if slash else []
-    attempts += [(model, "openai")]
+def _lookup(prices: PriceList, model: str, hint: str | None) -> Rates | None:
+    attempts: list[tuple[str, str | None]]
+    if hint and prices.knows(hint):
+        attempts = [(model, hint)]
+    else:
+        # By name, by a `provider/` prefix, and as OpenAI's: its embedding models, for one, are
+        # not known by name alone.
+        prefix, slash, rest = model.partition("/")
+        attempts = [(model, None), *([(rest, prefix)] if slash else []), (model, "openai")]
     for name, provider in attempts:
-        price = find(name, provider)
+        price = prices.price(name, provider)
         if price is not None:
             return _rates(price)
     return None
@@ -164,21 +175,27 @@ def _rate(price: ModelPrice, key: str, per: int = 1_000_000) -> Rate | None:
     return Rate(base, tuple((tier.start, float(tier.price) / per) for tier in tiers))
 
 
-def _load_price_list() -> FindPrice | None:
-    """Import genai-prices; None if it is not there or not usable."""
+def _load_price_list() -> PriceList | None:
+    """Import genai-prices; None if it is not there."""
     try:
         from genai_prices import Usage as Counted
-        from genai_prices import calc_price
-
-        nothing = Counted(input_tokens=0, output_tokens=0)
-        calc_price(nothing, "gpt-4o", provider_id="openai")
-    except (ImportError, LookupError):
+        from genai_prices import calc_price, data_snapshot
+    except ImportError:
         return None
+    nothing = Counted(input_tokens=0, output_tokens=0)
+    snapshot = data_snapshot.get_snapshot()
 
-    def find(model: str, provider: str | None) -> ModelPrice | None:
-        try:
-            return calc_price(nothing, model, provider_id=provider).model_price
-        except (LookupError, ValueError):
-            return None
+    class Listed:
+        def knows(self, provider: str) -> bool:
+            try:
+                return bool(snapshot.find_provider(None, provider, None))
+            except LookupError:
+                return False
 
-    return find
+        def price(self, model: str, provider: str | None) -> ModelPrice | None:
+            try:
+                return calc_price(nothing, model, provider_id=provider).model_price
+            except (LookupError, ValueError):
+                return None
+
+    return Listed()

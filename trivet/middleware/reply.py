@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
+from typing import Final
 
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.exact.entry import Entry
@@ -13,7 +14,7 @@ from trivet.middleware.call import Call, Note, Whole
 from trivet.middleware.dialects.base import Dialect, error_from
 from trivet.middleware.headers import RawHeaders, new_request_id, to_caller
 from trivet.middleware.replay import render
-from trivet.middleware.status import CacheStatus, member
+from trivet.middleware.status import CacheStatus, Forward, member
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -88,11 +89,20 @@ class Replies:
         return hmac.digest(self._secret, key, "sha256")[:8].hex()
 
 
+_FORWARDS: Final[dict[str, Forward]] = {
+    "no-cache": "request",
+    "max-age": "request",
+    "expired": "stale",
+}
+"""RFC 9211 section 2.2 has words of its own for these misses."""
+
+
 def _status_of(note: Note) -> str:
+    forward: Forward = "bypass" if note.outcome == "bypass" else "miss"
     return member(
         CacheStatus(
             "exact",
-            fwd="bypass" if note.outcome == "bypass" else "miss",
+            fwd=_FORWARDS.get(note.reason, forward),
             stored=note.stored,
             collapsed=note.collapsed,
             detail=note.reason or None,

@@ -85,6 +85,7 @@ def uvicorn_server(app: Any, config: ServerConfig) -> uvicorn.Server:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=int(config.drain) or 1,
             backlog=BACKLOG,
@@ -157,7 +158,7 @@ async def serve_until_signal(
 
 def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) -> None:
     """Say on standard error where everything is."""
-    from trivet.middleware.stores import store_url
+    from trivet.middleware.stores import shown_url
 
     upstreams = ", ".join(f"{one.name} ({one.base_url})" for one in config.upstreams)
     policies = config.policies or "none: each credential is its own tenant"
@@ -165,7 +166,7 @@ def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) ->
         f"trivet proxy  {url_of(data)}  (base URL for OpenAI SDKs: {url_of(data)}/v1)",
         f"admin         {url_of(admin)}  (/healthz /readyz /metrics /trivet/docs)",
         f"upstreams     {upstreams}",
-        f"store         {store_url(config.store)}",
+        f"store         {shown_url(config.store)}",
         f"policies      {policies}",
     )
     print("\n".join(lines), file=sys.stderr, flush=True)

@@ -74,7 +74,7 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     stack = AsyncExitStack()
     metrics, observer = _observers(config)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
-    store = await store_of(config.store, seal, observer)
+    store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
     tier = ExactTier(store, observer)
     operations = Operations(source, store, metrics, observer, Explainer(routing, secret))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from trivet.exact.factory import open_store
+from trivet.exact.factory import StoreLimits, open_store
 from trivet.exact.fleet import EventCodec, Fleet
+from trivet.exact.guard import Budget
 from trivet.exact.seal import Seal
-from trivet.exact.store import ExactStore
+from trivet.exact.store import Bound, ExactStore
 from trivet.middleware.config import StoreConfig, state_dir
 from trivet.telemetry import Observer
+
+_CONNECT_S = 0.25
+_TIMEOUT_S = 1.0
+_CONNECTIONS = 64
 
 
 def store_url(config: StoreConfig) -> str:
@@ -19,23 +24,21 @@ def store_url(config: StoreConfig) -> str:
     return config.url
 
 
-def is_redis(url: str) -> bool:
-    """Whether the store is shared by machines."""
-    return url.startswith(("redis", "valkey"))
+def shown_url(config: StoreConfig) -> str:
+    """The URL without a password, for people to read."""
+    url = store_url(config)
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if separator else url
 
 
-async def store_of(config: StoreConfig, seal: Seal, observer: Observer) -> ExactStore:
-    """Open the store. A store that does not answer yet is no error."""
-    return await open_store(
-        store_url(config),
-        seal=seal,
-        observer=observer,
-        max_bytes=config.max_bytes,
-        max_entries=config.max_entries,
-        front_bytes=config.front_bytes,
-        front_entries=config.front_entries,
-        budget_s=config.budget,
+def store_of(config: StoreConfig, seal: Seal, observer: Observer) -> ExactStore:
+    """The store. It connects when it is first used, so one that is down is no error here."""
+    limits = StoreLimits(
+        most=Bound(config.max_entries, config.max_bytes),
+        front=Bound(config.front_entries, config.front_bytes),
+        budget=Budget(get_s=config.budget),
     )
+    return open_store(store_url(config), seal=seal, observer=observer, limits=limits)
 
 
 async def fleet_of(
@@ -46,11 +49,17 @@ async def fleet_of(
     stack: AsyncExitStack,
 ) -> Fleet | None:
     """Collapse across machines, where the store is one that machines share."""
-    url = store_url(config)
-    if not is_redis(url):
+    if not config.url.startswith(("redis", "valkey")):
         return None
-    from trivet.exact.fleet_redis import open_fleet
+    from trivet.exact.fleet_redis import RedisFleet
+    from trivet.exact.redis_client import connect, parse_url
 
-    fleet = await open_fleet(url, seal=seal, codec=codec, observer=observer)
+    address = parse_url(config.url)
+    client, close = connect(
+        address, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S, connections=_CONNECTIONS
+    )
+    stack.push_async_callback(close)
+    fleet = RedisFleet(lambda: client, seal, codec, observer)
+    await fleet.start()
     stack.push_async_callback(fleet.close)
     return fleet

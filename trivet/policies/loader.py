@@ -110,9 +110,12 @@ _UNITS = {
 
 def _with_unit(item: dict[str, Any], pattern: str) -> None:
     branches = item.pop("anyOf", None) or [
-        {name: item.pop(name) for name in ("type", "minimum") if name in item}
+        {name: item.pop(name) for name in ("type", "minimum", "ge") if name in item}
     ]
-    item.pop("ge", None)
+    for branch in branches:
+        # Where pydantic cannot see through the conversion it leaves its own word.
+        if "ge" in branch:
+            branch["minimum"] = branch.pop("ge")
     item["anyOf"] = [*branches, {"type": "string", "pattern": pattern}]
 
 

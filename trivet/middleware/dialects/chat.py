@@ -16,6 +16,7 @@ from trivet.messages import Answer, Api, NotStored, Request
 from trivet.middleware.dialects import chat_replay
 from trivet.middleware.dialects import openai_shapes as shapes
 from trivet.middleware.dialects.base import Headers, Recorder, StoreRules, as_items, as_mapping
+from trivet.middleware.dialects.call_ids import in_chat, with_original_ids
 from trivet.middleware.dialects.chat_answers import ChatRecorder, fault_of
 from trivet.middleware.dialects.openai_record import record_json
 
@@ -103,7 +104,9 @@ class ChatDialect:
         shapes.check(body, FIELDS)
         messages = _messages(body)
         keyed = shapes.keyed(body, FIELDS)
-        keyed["messages"] = [_keyed_message(message) for message in messages]
+        keyed["messages"] = with_original_ids(
+            [_keyed_message(message) for message in messages], in_chat
+        )
         json_answer, schema = shapes.wanted_json(body)
         return Request(
             api=self.api,

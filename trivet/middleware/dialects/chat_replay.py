@@ -91,7 +91,7 @@ def _runs(message: dict[str, Any], logprobs: Logprobs) -> Iterator[Run]:
 
 
 def _first(message: dict[str, Any]) -> dict[str, Any]:
-    delta = {name: None for name, value in message.items() if value is None}
+    delta: dict[str, Any] = {name: None for name, value in message.items() if value is None}
     if message.get("content") is not None:
         delta["content"] = ""
     return {"role": message.get("role", "assistant"), **delta}

@@ -21,7 +21,7 @@ from trivet.middleware.dialects.bodies import (
 )
 from trivet.middleware.dialects.messages_answer import judge_body
 from trivet.middleware.dialects.messages_record import MessagesRecorder
-from trivet.middleware.dialects.messages_request import canonical_form, uncacheable
+from trivet.middleware.dialects.messages_request import canonical_form, has_tools, uncacheable
 from trivet.middleware.dialects.messages_stream import render
 from trivet.middleware.dialects.openai_shapes import read
 
@@ -73,9 +73,7 @@ class MessagesDialect:
         if not model:
             raise RequestError(400, "'model' must be a non-empty string.", field="model")
         _check_messages(body.get("messages"))
-        json_answer, schema = schema_of(
-            as_mapping(as_mapping(body.get("output_config")).get("format"))
-        )
+        json_answer, schema = schema_of(_format(body))
         return Request(
             api=self.api,
             model=model,
@@ -83,7 +81,7 @@ class MessagesDialect:
             forward=forward,
             canonical=canonical_form(body),
             sampled=not is_zero(body.get("temperature")),
-            tools=bool(body.get("tools")),
+            tools=has_tools(body),
             uncacheable=uncacheable(body),
             user=_user(body),
             json_answer=json_answer,
@@ -124,6 +122,12 @@ def _check_messages(messages: Any) -> None:
         if type(message.get("content")) not in (str, list):
             field = f"messages.{index}.content"
             raise RequestError(400, f"'{field}' must be a string or an array.", field=field)
+
+
+def _format(body: dict[str, Any]) -> dict[str, Any]:
+    """The format asked for; the first beta of structured outputs had it at the top."""
+    found = as_mapping(body.get("output_config")).get("format")
+    return as_mapping(found if found is not None else body.get("output_format"))
 
 
 def _user(body: dict[str, Any]) -> str | None:

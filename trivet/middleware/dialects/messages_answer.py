@@ -61,11 +61,11 @@ def _stop_fault(message: dict[str, Any], rules: StoreRules) -> str | None:
     if message.get("container") is not None:
         return "container"
     reason = message.get("stop_reason")
+    if type(reason) is not str:
+        return "no-stop-reason"
     if reason == "refusal":
         return None if rules.refusals else "refusal"
-    if reason in _COMPLETE:
-        return None
-    return _CUT.get(reason, "unknown-stop-reason") if type(reason) is str else "no-stop-reason"
+    return None if reason in _COMPLETE else _CUT.get(reason, "unknown-stop-reason")
 
 
 def _content_fault(message: dict[str, Any], rules: StoreRules) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from trivet import canonical
 from trivet.middleware.dialects.base import as_items, as_mapping
 from trivet.middleware.dialects.bodies import is_zero
+from trivet.middleware.dialects.call_ids import in_messages, with_original_ids
 from trivet.middleware.dialects.openai_shapes import as_integer
 
 TRANSPORT: Final = frozenset(
@@ -47,7 +48,7 @@ def canonical_form(body: dict[str, Any]) -> bytes:
             continue
         value = body[field]
         if field == "messages":
-            value = [_message(message) for message in value]
+            value = with_original_ids([_message(message) for message in value], in_messages)
         elif field in ("system", "tools") and type(value) is list:
             value = [_unmarked(item) for item in value]
         elif field in NUMERIC:
@@ -80,6 +81,16 @@ def _unmarked(item: Any) -> Any:
     if type(item) is dict and "cache_control" in item:
         return {key: value for key, value in item.items() if key != "cache_control"}
     return item
+
+
+def has_tools(body: dict[str, Any]) -> bool:
+    """Whether the model may call anything, tools defined in mid-conversation included."""
+    return bool(body.get("tools")) or any(
+        block.get("type") == "tool_addition"
+        for message in as_items(body.get("messages"))
+        for block in as_items(message.get("content"))
+        if type(block) is dict
+    )
 
 
 def uncacheable(body: dict[str, Any]) -> str | None:

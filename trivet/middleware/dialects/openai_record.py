@@ -48,7 +48,9 @@ def answer_fault(value: Any, kind: str, request: Request) -> Fault:
         return "wrong-object"
     if _is_flagged(value.get("moderation")):
         return "moderation"
-    indices = [as_mapping(choice).get("index") for choice in as_items(value.get("choices"))]
+    indices: list[Any] = [
+        as_mapping(choice).get("index") for choice in as_items(value.get("choices"))
+    ]
     if any(type(index) is not int for index in indices):
         return "choices-mismatch"
     return None if sorted(indices) == list(range(request.choices)) else "choices-mismatch"

@@ -178,7 +178,7 @@ def ids_of(response: dict[str, Any]) -> tuple[str, ...]:
 def call_id_of(item: Any) -> Any:
     """The id of a call that the caller answers; None for other items."""
     item = as_mapping(item)
-    return item.get("call_id") if item.get("type") in CALLS else None
+    return item.get("call_id") if item.get("type") in tuple(CALLS) else None
 
 
 def usage_of(response: dict[str, Any]) -> Usage | None:

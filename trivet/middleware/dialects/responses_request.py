@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trivet import canonical
 from trivet.middleware.dialects.base import as_items, as_mapping
+from trivet.middleware.dialects.call_ids import in_responses, with_original_ids
 from trivet.middleware.dialects.openai_shapes import as_integer
 
 TRANSPORT: Final = frozenset(
@@ -50,7 +51,7 @@ def canonical_form(body: dict[str, Any]) -> bytes:
             continue
         value = body[field]
         if field == "input" and type(value) is list:
-            value = [_item(item) for item in value]
+            value = with_original_ids([_item(item) for item in value], in_responses)
         elif field in NUMERIC:
             value = as_integer(value)
         kept[field] = value
@@ -132,10 +133,10 @@ def _tool_reason(body: dict[str, Any]) -> str | None:
 
 def _tools(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The tools of the request, those that input items bring along included."""
-    holders = [body, *(as_mapping(item) for item in as_items(body.get("input")))]
-    for holder in holders:
-        for tool in as_items(holder.get("tools")):
-            yield as_mapping(tool)
+    yield from (as_mapping(tool) for tool in as_items(body.get("tools")))
+    for item in as_items(body.get("input")):
+        if "tools" in item:
+            yield from (as_mapping(tool) for tool in as_items(item["tools"]))
 
 
 def _hosted(tool: dict[str, Any]) -> bool:
@@ -149,13 +150,13 @@ def _hosted(tool: dict[str, Any]) -> bool:
 
 
 def _input_reason(body: dict[str, Any]) -> str | None:
-    remote = False
     for item in as_items(body.get("input")):
         kind = item.get("type")
         if kind == "item_reference" or (kind is None and "role" not in item):
             return "item-reference"
         if kind == "compaction_trigger":
             return "compaction"
+    remote = False
     for part in _parts(body):
         if part.get("file_id") is not None:
             return "file-id"
@@ -167,8 +168,10 @@ def _parts(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Everything that may hold a picture or a file."""
     for item in as_items(body.get("input")):
         for holder in (item.get("content"), item.get("output")):
-            yield from (as_mapping(part) for part in as_items(holder))
-            yield as_mapping(holder)
+            if type(holder) is list:
+                yield from (part for part in holder if type(part) is dict)
+            elif type(holder) is dict:
+                yield holder
     variables = as_mapping(as_mapping(body.get("prompt")).get("variables"))
     yield from (as_mapping(variable) for variable in variables.values())
 

@@ -97,7 +97,8 @@ class LanguageModel:
         prompt = int(tokens.shape[1])
         room = min(sampling.max_tokens, self.context - prompt)
         sink = TextSink(self._tokenizer, sampling.stop, emit)
-        torch.manual_seed(sampling.seed) if sampling.seed is not None else torch.seed()
+        if sampling.temperature:
+            torch.manual_seed(torch.seed() if sampling.seed is None else sampling.seed)
         made = self._model.generate(
             tokens,
             attention_mask=torch.ones_like(tokens),
@@ -115,6 +116,11 @@ class LanguageModel:
             return Generated("cancelled", prompt, output)
         whole = sink.stopped or int(made[0, -1]) in self._ends()
         return Generated("stop" if whole else "length", prompt, output)
+
+    def warm_up(self) -> None:
+        """Generate one token, so that what is imported and allocated once is."""
+        tokens = self.encode([{"role": "user", "content": "Hi"}])
+        self.generate(tokens, Sampling(1, temperature=0), lambda _: None, threading.Event())
 
     def _ends(self) -> Sequence[int]:
         ends = self._model.generation_config.eos_token_id
@@ -137,7 +143,7 @@ def load(source: str, threads: int = 2) -> LanguageModel:
 
     Nothing is downloaded. Raises `ConfigError` for a model or a library that is not there.
     """
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ.update(HF_HUB_OFFLINE="1", TQDM_DISABLE="1")
     folder, file = _locate(source)
     try:
         import torch
@@ -158,7 +164,10 @@ def load(source: str, threads: int = 2) -> LanguageModel:
         raise _problem(f"{source} cannot be loaded as a model: {error}") from None
     if not tokenizer.chat_template:
         tokenizer.chat_template = SMOLLM2_TEMPLATE
-    return LanguageModel(source if source == "smollm2" else Path(source).stem, model, tokenizer)
+    name = source if source == "smollm2" else Path(source).stem
+    loaded = LanguageModel(name, model, tokenizer)
+    loaded.warm_up()
+    return loaded
 
 
 def _locate(source: str) -> tuple[Path, str | None]:

@@ -194,7 +194,7 @@ async def _reply(
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-def serve(model: str, host: str, port: int, threads: int = 2, waiting: int = 8) -> None:
+def run(model: str, host: str, port: int, threads: int = 2, waiting: int = 8) -> None:
     """Load `model` (see `model.load`) and serve it until SIGINT or SIGTERM. Blocks.
 
     Raises `ConfigError` when the port cannot be had or the model cannot be loaded.

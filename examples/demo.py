@@ -1,0 +1,168 @@
+"""A scripted set of requests through Trivet, sent with the official SDKs, and what became of each.
+
+    python examples/demo.py --base-url http://127.0.0.1:8080 --model smollm2
+
+Run it against any Trivet; `make demo` starts a model and a proxy for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import openai
+
+FRANCE = "What is the capital of France?"
+ITALY = "What is the capital of Italy?"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One answered request."""
+
+    status: str
+    """The Cache-Status header."""
+    text: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One request to send."""
+
+    title: str
+    send: Callable[[], Sent]
+
+
+def chat(client: openai.OpenAI, model: str, question: str, **more: Any) -> Sent:
+    """Ask for JSON."""
+    messages: Any = [{"role": "user", "content": question}]
+    options: dict[str, Any] = {"temperature": 0, "max_tokens": 60, **more}
+    raw = client.chat.completions.with_raw_response.create(
+        model=model, messages=messages, **options
+    )
+    answer = raw.parse()
+    tokens = answer.usage.total_tokens if answer.usage else 0
+    return Sent(
+        raw.headers.get("cache-status", ""), answer.choices[0].message.content or "", tokens
+    )
+
+
+def chat_stream(client: openai.OpenAI, model: str, question: str) -> Sent:
+    """Ask for a stream, as a chat window does."""
+    messages: Any = [{"role": "user", "content": question}]
+    raw = client.chat.completions.with_raw_response.create(
+        model=model,
+        messages=messages,
+        temperature=0,
+        max_tokens=60,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    text, tokens = "", 0
+    for chunk in raw.parse():
+        text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+        tokens = chunk.usage.total_tokens if chunk.usage else tokens
+    return Sent(raw.headers.get("cache-status", ""), text, tokens)
+
+
+def message(client: anthropic.Anthropic, model: str, question: str, stream: bool) -> Sent:
+    """Ask with Anthropic's SDK."""
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": 60,
+        "messages": [{"role": "user", "content": question}],
+        # The SDK has no `temperature` since its version 2; without one an answer is sampled, and
+        # a sampled answer is not cached by default.
+        "extra_body": {"temperature": 0},
+    }
+    if stream:
+        with client.messages.stream(**body) as events:
+            headers, answer = events.response.headers, events.get_final_message().to_dict()
+    else:
+        raw = client.messages.with_raw_response.create(**body)
+        headers, answer = raw.headers, raw.parse().to_dict()
+    usage: Any = answer["usage"]
+    content: Any = answer["content"]
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return Sent(headers.get("cache-status", ""), content[0]["text"], tokens)
+
+
+def steps(base_url: str, model: str) -> list[Step]:
+    """The script."""
+    ours = openai.OpenAI(base_url=f"{base_url}/v1", api_key="team-a", max_retries=0)
+    theirs = openai.OpenAI(base_url=f"{base_url}/v1", api_key="team-b", max_retries=0)
+    claude = anthropic.Anthropic(base_url=base_url, api_key="team-a", max_retries=0)
+    version = {"Trivet-Version": "prompt=2"}
+    return [
+        Step("OpenAI SDK: capital of France", lambda: chat(ours, model, FRANCE)),
+        Step("the same again", lambda: chat(ours, model, FRANCE)),
+        Step("the same, as a stream", lambda: chat_stream(ours, model, FRANCE)),
+        Step("another question: Italy", lambda: chat(ours, model, ITALY)),
+        Step("sampled (temperature 0.8)", lambda: chat(ours, model, FRANCE, temperature=0.8)),
+        Step(
+            "France, prompt version 2",
+            lambda: chat(ours, model, FRANCE, extra_headers=version),
+        ),
+        Step(
+            "France, prompt version 2, again",
+            lambda: chat(ours, model, FRANCE, extra_headers=version),
+        ),
+        Step("France, for another tenant", lambda: chat(theirs, model, FRANCE)),
+        Step("Anthropic SDK: France", lambda: message(claude, model, FRANCE, stream=False)),
+        Step("the same, as a stream", lambda: message(claude, model, FRANCE, stream=True)),
+    ]
+
+
+def became(status: str) -> tuple[str, str, bool]:
+    """Tier, outcome, and whether it was a hit, out of a Cache-Status header (RFC 9211)."""
+    last = status.rsplit(",", 1)[-1].strip()
+    tier = last.split(";", 1)[0].removeprefix("trivet-")
+    if "; hit" in last:
+        return tier, "hit", True
+    forward = re.search(r"fwd=([a-z-]+)", last)
+    detail = re.search(r'detail="?([^";]+)', last)
+    outcome = forward[1] if forward else last or "no Cache-Status"
+    if detail:
+        outcome += f" ({detail[1]})"
+    return "upstream" if forward else tier, outcome, False
+
+
+def run(base_url: str, model: str) -> int:
+    """Send the script, print the table, return how many were hits."""
+    print(f'\nThe question is "{FRANCE}" unless said.\n')
+    row = "{:>2}  {:<32} {:<9} {:<18} {:>9} {:>12}".format
+    print(row("", "request", "tier", "status", "time", "tokens saved"))
+    saved = hits = 0
+    first = ""
+    for number, step in enumerate(steps(base_url, model), 1):
+        start = time.perf_counter()
+        sent = step.send()
+        took = 1000 * (time.perf_counter() - start)
+        tier, outcome, hit = became(sent.status)
+        first = first or sent.text
+        hits += hit
+        saved += sent.tokens if hit else 0
+        shown = f"{took:,.1f} ms"
+        print(
+            row(number, step.title, tier, outcome, shown, sent.tokens if hit else "-"), flush=True
+        )
+    print(f"\n{hits} hits, {saved} tokens saved. The model's answer to 1: {first.strip()}")
+    return hits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Send a scripted set of requests through Trivet.")
+    parser.add_argument("--base-url", default="http://127.0.0.1:8080", help="without /v1")
+    parser.add_argument("--model", default="smollm2")
+    asked = parser.parse_args()
+    run(asked.base_url, asked.model)
+
+
+if __name__ == "__main__":
+    main()

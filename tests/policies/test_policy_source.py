@@ -1,0 +1,154 @@
+"""Policies are replaced as a whole while requests are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from trivet.errors import ConfigError
+from trivet.policies.keygen import key_hash
+from trivet.policies.source import PolicySource
+from trivet.policies.tenants import UNDECLARED, GatewayTrust
+from trivet.telemetry import PolicyReload
+
+SECRET = b"s" * 32
+ASKED = ((b"x-api-key", b"k1"),)
+
+
+def policy(directory: Path, key: str = "k1", extra: str = "") -> None:
+    text = f"tenant: acme\ncredentials: [{{sha256: {key_hash(key)}}}]\n{extra}"
+    (directory / "acme.yaml").write_text(text)
+
+
+def test_without_a_directory_each_credential_is_its_own_tenant() -> None:
+    source = PolicySource(None, SECRET)
+    assert source.current is UNDECLARED
+    found = source.tenants.identify(ASKED)
+    assert found is not None
+    assert found.how == "own"
+    assert source.reload() == PolicyReload(True, "none", 0)
+
+
+def test_a_bad_directory_refuses_to_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        PolicySource(tmp_path, SECRET)
+
+
+def test_a_reload_brings_the_new_set(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    before = source.current
+    policy(tmp_path, extra="exact: {ttl: 5}\n")
+    result = source.reload()
+    assert result == PolicyReload(True, source.current.version, 0)
+    assert source.current.version != before.version
+    assert before.tenants["acme"].exact.ttl == 86400
+    assert source.current.tenants["acme"].exact.ttl == 5
+
+
+def test_a_revoked_key_is_unknown_at_once(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    assert source.tenants.identify(ASKED) is not None
+    policy(tmp_path, "k2")
+    source.reload()
+    assert source.tenants.identify(ASKED) is None
+
+
+def test_a_bad_file_keeps_the_old_set_and_says_so(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    before = source.tenants
+    policy(tmp_path, extra="ttl: 5\nexact: {k: 1}\n")
+    assert source.reload() == PolicyReload(False, before.policies.version, 2)
+    assert source.tenants is before
+    assert source.problem is not None
+    assert [one.field for one in source.problem.problems] == ["ttl", "exact.k"]
+
+
+def test_a_directory_that_becomes_empty_keeps_the_old_set(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    (tmp_path / "acme.yaml").unlink()
+    assert not source.reload().ok
+    assert source.tenants.identify(ASKED) is not None
+
+
+def test_a_mended_file_clears_the_problem(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    policy(tmp_path, extra="ttl: 5\n")
+    source.reload()
+    policy(tmp_path)
+    assert source.reload().ok
+    assert source.problem is None
+
+
+def test_a_reload_keeps_the_gateway(tmp_path: Path) -> None:
+    (tmp_path / "acme.yaml").write_text("tenant: acme\ncredentials: [{gateway: team}]\n")
+    source = PolicySource(tmp_path, SECRET, GatewayTrust("x-tenant", peers=("10.0.0.1",)))
+    source.reload()
+    found = source.tenants.identify(((b"x-tenant", b"team"),), "10.0.0.1")
+    assert found is not None
+    assert found.tenant == "acme"
+
+
+async def _seen(source: PolicySource, results: list[PolicyReload]) -> None:
+    async for result in source.watch():
+        results += [result]
+
+
+async def _until(source: PolicySource, results: list[PolicyReload], ttl: float) -> None:
+    async with asyncio.timeout(20):
+        while source.current.tenants["acme"].exact.ttl != ttl:
+            await asyncio.sleep(0.02)
+    assert results[-1].ok
+
+
+async def test_watching_reloads_on_a_change(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    results: list[PolicyReload] = []
+    task = asyncio.create_task(_seen(source, results))
+    try:
+        await asyncio.sleep(0.3)
+        policy(tmp_path, extra="exact: {ttl: 5}\n")
+        await _until(source, results, 5)
+        (tmp_path / "next").write_text((tmp_path / "acme.yaml").read_text() + "versions: {a: 1}\n")
+        (tmp_path / "next").rename(tmp_path / "acme.yaml")
+        async with asyncio.timeout(20):
+            while not source.current.tenants["acme"].versions:
+                await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_watching_sees_a_swapped_symlink(tmp_path: Path) -> None:
+    """Kubernetes updates a mounted ConfigMap like this."""
+    for name, ttl in (("..1", 1), ("..2", 2)):
+        (tmp_path / name).mkdir()
+        policy(tmp_path / name, extra=f"exact: {{ttl: {ttl}}}\n")
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "acme.yaml").symlink_to("..data/acme.yaml")
+    source = PolicySource(tmp_path, SECRET)
+    results: list[PolicyReload] = []
+    task = asyncio.create_task(_seen(source, results))
+    try:
+        await asyncio.sleep(0.3)
+        (tmp_path / "..data_tmp").symlink_to("..2")
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+        await _until(source, results, 2)
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_without_a_directory_there_is_nothing_to_watch() -> None:
+    results: list[PolicyReload] = []
+    await _seen(PolicySource(None, SECRET), results)
+    assert results == []

@@ -1,0 +1,74 @@
+"""From `--store` to a store: `memory`, `sqlite:PATH`, or a URL that `redis_client` reads."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trivet.errors import ConfigError, Problem
+from trivet.exact.guard import Budget, GuardedStore
+from trivet.exact.layered import LayeredStore
+from trivet.exact.memory import MemoryStore
+from trivet.exact.purges import SharedStore
+from trivet.exact.seal import Seal
+from trivet.exact.store import Bound, ExactStore
+from trivet.telemetry import Observer, ignore
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Bounds over all tenants, and the time that the calls of a store may take."""
+
+    most: Bound = field(default=Bound(entries=1_000_000, bytes=1 << 30))
+    """The store that the URL names."""
+    front: Bound = field(default=Bound(entries=100_000, bytes=64 << 20))
+    """The memory in front of a store that processes share; 0 entries or bytes: none."""
+    budget: Budget = field(default_factory=Budget)
+
+
+def open_store(
+    url: str, *, seal: Seal, observer: Observer = ignore, limits: StoreLimits | None = None
+) -> ExactStore:
+    """The store that `url` names. Opens and connects when it is first used.
+
+    Raises `ConfigError` for a URL that is not understood or whose library is not installed.
+    """
+    limits = limits or StoreLimits()
+    if url == "memory":
+        return _memory(limits.most)
+    shared = GuardedStore(_shared(url, seal, observer, limits), limits.budget, observer)
+    if 0 in (limits.front.entries, limits.front.bytes):
+        return shared
+    return LayeredStore(_memory(limits.front), shared)
+
+
+def _memory(bound: Bound) -> MemoryStore:
+    return MemoryStore(
+        sys.maxsize if bound.bytes is None else bound.bytes,
+        sys.maxsize if bound.entries is None else bound.entries,
+    )
+
+
+def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> SharedStore:
+    scheme, colon, rest = url.partition(":")
+    if scheme == "sqlite" and rest:
+        from trivet.exact.sqlite import SqliteStore
+
+        return SqliteStore(Path(rest), seal, most=limits.most, observer=observer)
+    if colon and scheme.startswith(("redis", "valkey")):
+        try:
+            from trivet.exact.redis import RedisStore
+            from trivet.exact.redis_client import parse_url
+        except ImportError:
+            raise _refuse("Redis needs the extra: pip install 'trivet[redis]'") from None
+        address = parse_url(url)
+        return RedisStore(
+            address, seal, most=limits.most, observer=observer, get_s=limits.budget.get_s
+        )
+    # The URL may hold a password: only its scheme is repeated.
+    raise _refuse(f"{scheme!r} is not a store: memory, sqlite:PATH, or a redis URL")
+
+
+def _refuse(message: str) -> ConfigError:
+    return ConfigError(Problem("--store", 0, 0, "store", message))

@@ -1,0 +1,117 @@
+"""Memory in front of a store that several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from trivet.errors import StoreError
+from trivet.exact.entry import Entry
+from trivet.exact.memory import MemoryStore
+from trivet.exact.purges import Purge, SharedStore
+from trivet.exact.store import Bound, StoreStats
+from trivet.messages import ExactKey
+
+POLL_S = 1.0
+"""How long after a purge in another process this one may still answer from its memory."""
+
+
+class LayeredStore:
+    """`front` answers first; `back` is asked on a miss, and fills the front.
+
+    Copies keep the entry's own expiry. A task follows the back's feed of purges. While the back
+    is in trouble, the front serves what it holds, and a miss raises the back's `StoreError`.
+    """
+
+    def __init__(self, front: MemoryStore, back: SharedStore, *, poll_s: float = POLL_S) -> None:
+        self.name = back.name
+        self._front = front
+        self._back = back
+        self._poll_s = poll_s
+        self._cursor = 0
+        self._epoch = 0
+        """Counts what was taken out of the front: a read that began before may bring it back."""
+        self._follower: asyncio.Task[None] | None = None
+
+    async def get(self, tenant: str, key: ExactKey) -> Entry | None:
+        """See `ExactStore.get`."""
+        entry = await self._front.get(tenant, key)
+        if entry is not None:
+            return entry
+        if self._follower is None:
+            self._follow()
+        epoch = self._epoch
+        entry = await self._back.get(tenant, key)
+        if entry is not None and epoch == self._epoch:
+            self._front.fill(entry)
+        return entry
+
+    async def put(self, entry: Entry, bound: Bound) -> None:
+        """See `ExactStore.put`. This process is served from the front at once."""
+        if self._follower is None:
+            self._follow()
+        await self._front.put(entry, bound)
+        await self._back.put(entry, bound)
+
+    async def delete(self, tenant: str, key: ExactKey) -> None:
+        """See `ExactStore.delete`."""
+        self._epoch += 1
+        self._front.forget(tenant, key)
+        await self._back.delete(tenant, key)
+        self._epoch += 1
+        self._front.forget(tenant, key)
+
+    async def purge(self, tenant: str, label: str | None, at: float) -> int:
+        """See `ExactStore.purge`. Returns what the back deleted.
+
+        Raises `StoreError` where the back was not reached: other processes may then go on to
+        answer, and the purge has to be asked for again.
+        """
+        self._epoch += 1
+        await self._front.purge(tenant, label, at)
+        return await self._back.purge(tenant, label, at)
+
+    async def usage(self, tenant: str | None) -> StoreStats:
+        """What the back holds."""
+        return await self._back.usage(tenant)
+
+    async def ready(self) -> None:
+        """Whether the back answers."""
+        await self._back.ready()
+
+    async def close(self) -> None:
+        """See `ExactStore.close`."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.cancel()
+            with suppress(asyncio.CancelledError):
+                await follower
+        await self._back.close()
+        await self._front.close()
+
+    async def follow(self) -> None:
+        """Take over what other processes purged since the last time. Raises `StoreError`."""
+        changes = await self._back.changes(self._cursor)
+        self._cursor = changes.cursor
+        if changes.purges is None:
+            self._epoch += 1
+            self._front.clear()
+            return
+        for purge in changes.purges:
+            self._epoch += 1
+            await self._apply(purge)
+
+    async def _apply(self, purge: Purge) -> None:
+        if purge.key is None:
+            await self._front.purge(purge.tenant, purge.label, purge.at)
+        else:
+            self._front.forget(purge.tenant, purge.key)
+
+    def _follow(self) -> None:
+        self._follower = asyncio.get_running_loop().create_task(self._following())
+
+    async def _following(self) -> None:
+        while True:
+            with suppress(StoreError):
+                await self.follow()
+            await asyncio.sleep(self._poll_s)
