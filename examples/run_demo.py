@@ -54,7 +54,7 @@ class Child:
         while not answers(url):
             waited = time.monotonic() - start
             if self.process.poll() is not None:
-                raise DemoError(f"The {self.name} stopped. The end of {self.log}:\n{self.tail()}")
+                raise DemoError(self.obituary())
             if waited > limit:
                 raise DemoError(
                     f"The {self.name} was not ready after {limit:.0f} s; see {self.log},"
@@ -66,9 +66,12 @@ class Child:
             time.sleep(0.2)
         print(f"    ready after {time.monotonic() - start:.1f} s", flush=True)
 
-    def tail(self) -> str:
-        """The last lines of its output."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
+    def obituary(self) -> str:
+        """How it ended, and the last lines of its output."""
+        lines = self.log.read_text(errors="replace").splitlines()[-8:]
+        ended = self.process.poll()
+        how = f"was killed by signal {-ended}" if ended and ended < 0 else f"stopped ({ended})"
+        return "\n    ".join([f"The {self.name} {how}. The end of {self.log}:", *lines])
 
     def stop(self) -> None:
         """End it; by force after ten seconds."""
@@ -137,7 +140,7 @@ def demonstrate(children: list[Child], asked: argparse.Namespace) -> None:
 
 
 def _farewell(proxy: str, admin: str) -> str:
-    question = '[{"role": "user", "content": "What is the capital of Spain?"}]'
+    question = '[{"role": "user", "content": "What is the capital of Japan?"}]'
     return f"""
 The proxy is up. Point an SDK at it:
   OpenAI      base_url = {proxy}/v1

@@ -150,22 +150,16 @@ def keygen(as_json: bool) -> None:
 @click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 @as_json
 @_told
-def purge(
-    tenant: str,
-    tag: str | None,
-    version: str | None,
-    key: str | None,
-    admin: str,
-    admin_key: str | None,
-    as_json: bool,
-) -> None:
+def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which: Any) -> None:
     """Forget stored answers of a tenant in every process of a running proxy."""
     from trivet.middleware.admin_client import AdminClient
 
-    count = AdminClient(admin, admin_key).purge(tenant, tag=tag, version=version, key=key)
+    count = AdminClient(admin, admin_key).purge(tenant, **which)
     if as_json:
         click.echo(json.dumps({"purged": count}))
     else:
         click.echo(f"{count} stored answers of {tenant} were deleted.")
+
+
 if __name__ == "__main__":
     main()

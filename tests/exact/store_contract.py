@@ -126,9 +126,7 @@ class StoreContract:
         assert await held(store, *"abcde") == ["d", "e"]
         assert (await store.usage("t1")).entries == 2
 
-    async def test_a_tenant_keeps_at_most_its_bytes(
-        self, store: ExactStore, clock: Clock
-    ) -> None:
+    async def test_a_tenant_keeps_at_most_its_bytes(self, store: ExactStore, clock: Clock) -> None:
         size = entry().size
         for step, name in enumerate("abcd"):
             clock.now = NOW + step

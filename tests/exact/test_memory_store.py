@@ -245,7 +245,5 @@ def _run(work: object) -> object:
     raise AssertionError("the store waited")
 
 
-MemoryMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None
-)
+MemoryMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestMemoryMachine = MemoryMachine.TestCase

@@ -62,15 +62,62 @@ def test_a_schema_that_is_no_json_cannot_be_used() -> None:
     assert json_fault("1", b"\x00{}") == "schema-unusable"
 
 
-def test_a_pattern_that_backtracks_without_end_is_no_match() -> None:
-    assert fault(orjson.dumps("a" * 30000 + "!").decode(), {"pattern": r"^(?=a)(a+)+\1$"}) == (
+def test_patterns_are_matched_in_linear_time_or_not_at_all() -> None:
+    assert fault(orjson.dumps("a" * 30000 + "!").decode(), {"pattern": "^(a+)+$"}) == (
         "schema-mismatch"
     )
+    assert fault('"aa"', {"pattern": r"^(?=a)(a+)\1$"}) == "schema-unusable"
 
 
-def test_a_value_nested_beyond_the_validator_is_no_match() -> None:
-    nested = {"type": "object", "additionalProperties": {"$ref": "#"}}
-    assert fault('{"a":' * 900 + "1" + "}" * 900, nested) == "schema-mismatch"
+def test_a_schema_whose_references_multiply_is_not_used() -> None:
+    doubled: Any = {"n0": {"type": "integer"}}
+    for level in range(1, 40):
+        named = {"$ref": f"#/$defs/n{level - 1}"}
+        doubled[f"n{level}"] = {"allOf": [named, named]}
+    assert fault("1", {"$defs": doubled, "$ref": "#/$defs/n39"}) == "schema-unusable"
+    assert fault("1", {"$defs": doubled, "$ref": "#/$defs/n1"}) == "schema-unusable"
+    few = {name: doubled[name] for name in ("n0", "n1", "n2")}
+    assert fault("1", {"$defs": few, "$ref": "#/$defs/n2"}) is None
+
+
+def test_a_large_answer_under_a_large_schema_is_not_validated() -> None:
+    schema = {"items": {"allOf": [{"not": {"const": place}} for place in range(2000)]}}
+    assert fault("[5000]", schema) is None
+    assert fault("[" + "5000," * 2000 + "5000]", schema) == "schema-unusable"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"$ref": "#"}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+        {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}},
+        {"anyOf": [{"properties": {"a": {"$ref": "#/anyOf/0"}}}, {"type": "null"}]},
+        {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"properties": {"a": {"$ref": "#"}}}}},
+    ],
+)
+def test_recursive_schemas_come_to_an_end(schema: Any) -> None:
+    assert fault('{"a":' * 500 + "1" + "}" * 500, schema) is None
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$dynamicRef": "#x"},
+        {"$defs": {"a": {"$id": "other", "$ref": "#"}}},
+        {"$ref": "#anchor"},
+        {"$ref": "#/%24defs/a", "$defs": {"a": {}}},
+        {"$ref": "#/$defs/a/b/0", "$defs": {"a": {"b": 5}}},
+        {"$ref": "#/anyOf/7", "anyOf": [{}]},
+    ],
+)
+def test_references_that_cannot_be_weighed_are_not_used(schema: Any) -> None:
+    assert fault("1", schema) == "schema-unusable"
+
+
+def test_a_chain_of_references_without_end_in_sight_is_not_used() -> None:
+    chain: Any = {f"n{level}": {"$ref": f"#/$defs/n{level + 1}"} for level in range(3000)}
+    assert fault("1", {"$defs": chain | {"n3000": {}}, "$ref": "#/$defs/n0"}) == "schema-unusable"
 
 
 def test_the_validator_is_imported_when_it_is_first_needed() -> None:

@@ -162,7 +162,7 @@ def test_a_stream_is_the_answer_that_json_would_have_been() -> None:
         event(piece(1, " a", " a"), system_fingerprint="fp"),
         event(piece(0, " u", " u"), piece(1, " b", " b")),
         event(piece(0, "pon", "p", "on")),
-        event(choice(0, None, stop_reason=7), choice(1, "")),
+        event(choice(0, None, stop_reason=7), choice(1, "", logprobs={"tokens": None})),
         event(usage=completion()["usage"]),
         DONE,
     ]

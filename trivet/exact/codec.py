@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from trivet.errors import StoreError
 from trivet.exact.entry import Entry
 from trivet.exact.seal import Seal
 from trivet.messages import Api, ExactKey, Usage
@@ -38,9 +39,27 @@ class Rejected:
 
 
 def encode(entry: Entry, seal: Seal) -> bytes:
-    """The entry as sealed bytes. Its memo is left out."""
+    """The entry as sealed bytes. Its memo is left out.
+
+    Raises `StoreError` `unstorable` for names that are no Unicode text (lone surrogates).
+    """
+    try:
+        head = _head(entry)
+    except TypeError as error:
+        raise StoreError("unstorable", f"unstorable: {error}") from error
+    packing, texts = _PLAIN, entry.canonical + entry.body
+    if len(texts) >= _WORTH_TRYING:
+        deflated = zlib.compress(texts, _LEVEL)
+        if len(deflated) < len(texts) * _WORTH_KEEPING:
+            packing, texts = _DEFLATED, deflated
+    data = b"%c%b%b%b" % (packing, len(head).to_bytes(4, "big"), head, texts)
+    version = _ENCRYPTED if seal.encrypts else _AUTHENTICATED
+    return version + seal.seal(entry.tenant, version + entry.key, data)
+
+
+def _head(entry: Entry) -> bytes:
     usage = entry.usage
-    head = orjson.dumps(
+    return orjson.dumps(
         [
             entry.api,
             entry.model,
@@ -60,14 +79,6 @@ def encode(entry: Entry, seal: Seal) -> bytes:
             len(entry.canonical),
         ]
     )
-    packing, texts = _PLAIN, entry.canonical + entry.body
-    if len(texts) >= _WORTH_TRYING:
-        deflated = zlib.compress(texts, _LEVEL)
-        if len(deflated) < len(texts) * _WORTH_KEEPING:
-            packing, texts = _DEFLATED, deflated
-    data = b"%c%b%b%b" % (packing, len(head).to_bytes(4, "big"), head, texts)
-    version = _ENCRYPTED if seal.encrypts else _AUTHENTICATED
-    return version + seal.seal(entry.tenant, version + entry.key, data)
 
 
 def decode(raw: bytes, tenant: str, key: ExactKey, seal: Seal) -> Entry | Rejected:

@@ -94,6 +94,7 @@ class RedisFleet:
         )
         self._followed: dict[bytes, _Followed] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
 
     @property
     def up(self) -> bool:
@@ -110,6 +111,7 @@ class RedisFleet:
 
     async def close(self) -> None:
         """Free the leases and disconnect. Idempotent."""
+        self._closing = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -223,7 +225,7 @@ class RedisFleet:
 
     async def _listen(self) -> None:
         """Hear what other processes say to this one, whatever happens to the connection."""
-        while True:
+        while not self._closing:
             with suppress(RedisError, OSError):
                 async with self._client.pubsub(ignore_subscribe_messages=True) as channel:
                     await channel.subscribe(self._names.channel(self._process))
@@ -233,7 +235,7 @@ class RedisFleet:
     async def _hear_until_silent(self, channel: PubSub) -> None:
         """A connection that brings nothing, not even the answer to a ping, is dead."""
         silent = 0
-        while silent < 2:
+        while silent < 2 and not self._closing:
             message = await channel.get_message(timeout=self._times.lease_s)
             silent = silent + 1 if message is None else 0
             if silent:

@@ -11,6 +11,7 @@ import asyncio
 import struct
 from collections.abc import Callable
 from enum import IntEnum
+from typing import cast
 
 _HEADER = struct.Struct(">IBQ")
 _AFTER_LENGTH = _HEADER.size - 4
@@ -54,8 +55,8 @@ class FrameLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Part of `asyncio.Protocol`."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # uvloop's transports are not subclasses of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
         self._on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -25,6 +25,8 @@ _STALL_S = 0.01
 """A timer that fires this much late says that the event loop stood still, not the store."""
 _FATAL = frozenset({"corrupt", "auth", "format", "policy"})
 """Reasons that another try will not change: they open the breaker at the first failure."""
+_OURS = frozenset({"unstorable", "closed"})
+"""Reasons that say nothing about the store's health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class GuardedStore:
             self._tell()
 
     def _failed(self, breaker: _Breaker, error: StoreError) -> None:
+        if error.reason in _OURS:
+            return
         breaker.fail(error, self._clock() + self._budget.probe_s)
         if breaker.reason is not None:
             self._tell()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from redis.exceptions import NoScriptError
 
+from trivet.errors import StoreError
 from trivet.exact import redis_scripts as scripts
 from trivet.exact.codec import Rejected, decode, encode
 from trivet.exact.entry import Entry
 from trivet.exact.merge import MergedReads
 from trivet.exact.purges import Changes, Purge, seal_purge, unseal_purge
-from trivet.exact.redis_client import Address, connect, quietly, translated
+from trivet.exact.redis_client import Address, connect, translated
 from trivet.exact.redis_keep import Housekeeping
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, StoreStats
@@ -61,11 +63,11 @@ class RedisStore:
         self._clock = clock
         self._evictions = 0
         self._one_group = address.kind != "cluster"
-        self._reader, self._close_reader = connect(
-            address, timeout_s=2 * get_s, connect_s=_CONNECT_S, connections=64
+        self._reader = connect(
+            address, timeout_s=2 * get_s, connect_s=max(_CONNECT_S, get_s), connections=64
         )
-        self._writer, self._close_writer = connect(
-            address, timeout_s=_WRITE_S, connect_s=_CONNECT_S, connections=64
+        self._writer = connect(
+            address, timeout_s=_WRITE_S, connect_s=max(_CONNECT_S, get_s), connections=64
         )
         self._reads = MergedReads(self._mget)
         self._slots = asyncio.Semaphore(_WRITERS)
@@ -86,7 +88,8 @@ class RedisStore:
             found = await asyncio.to_thread(decode, raw, tenant, key, self._seal)
         if isinstance(found, Rejected):
             self._observe(EntryRejected(self.name, found.reason))
-            await self._remove(prefix, name)
+            with suppress(StoreError):  # It is a miss, whether Redis takes a write or not.
+                await self._remove(prefix, name)
             return None
         if self._clock() >= found.stale_until:
             return None
@@ -158,7 +161,7 @@ class RedisStore:
             return StoreStats(self.name, entries, held, self._evictions)
         prefix = self._prefix(tenant)
         entries, held, _ = await self._script(
-            scripts.TRIM, (prefix + b"m",), prefix, int(self._clock() * 1000), 0, 0, 0
+            scripts.TRIM, (prefix + b"m",), prefix, int(self._clock() * 1000), _PURGE_CHUNK, 0, 0
         )
         return StoreStats(self.name, entries, held, self._evictions)
 
@@ -171,12 +174,12 @@ class RedisStore:
         """See `ExactStore.close`."""
         await self._keep.close()
         await self._reads.close()
-        await quietly(self._close_reader)
-        await quietly(self._close_writer)
+        await self._reader.close()
+        await self._writer.close()
 
     async def _mget(self, names: Sequence[bytes]) -> Sequence[bytes | None]:
         async with translated():
-            values: Sequence[bytes | None] = await self._reader.execute_command("MGET", *names)
+            values: Sequence[bytes | None] = await self._reader.execute("MGET", *names)
         return values
 
     async def _remove(self, prefix: bytes, name: bytes) -> None:
@@ -190,9 +193,9 @@ class RedisStore:
         async with self._slots, translated():
             given = (len(keys), *keys, *args)
             try:
-                return await self._writer.execute_command("EVALSHA", script.sha, *given)
+                return await self._writer.execute("EVALSHA", script.sha, *given)
             except NoScriptError:
-                return await self._writer.execute_command("EVAL", script.text, *given)
+                return await self._writer.execute("EVAL", script.text, *given)
 
     def _prefix(self, tenant: str) -> bytes:
         return b"trivet:{%b}:" % self._seal.pseudonym(tenant).hex().encode()

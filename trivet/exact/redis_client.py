@@ -13,7 +13,7 @@ Imports redis-py, which the extra `redis` installs: import this module where it 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +27,6 @@ from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import NoBackoff
 
 from trivet.errors import ConfigError, Problem, StoreError
-
-Client = Any
-"""`Redis` or `RedisCluster`: both have `execute_command` and `aclose`."""
 
 _TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
 _SENTINEL = ("sentinel_username", "sentinel_password")
@@ -74,6 +71,8 @@ def parse_url(url: str) -> Address:
             raise _refuse(f"/{path} is not a database number of a {kind} Redis")
         options["db"] = int(path)
     nodes = tuple(_node(host, _PORTS[kind]) for host in hosts.split(","))
+    if kind == "standalone" and len(nodes) > 1:
+        raise _refuse("several hosts are redis+sentinel:// or redis+cluster://")
     return Address(kind, nodes, service, options, sentinel_options)
 
 
@@ -105,10 +104,21 @@ def _refuse(message: str) -> ConfigError:
     return ConfigError(Problem("--store", 0, 0, "redis", message))
 
 
-def connect(
-    address: Address, *, timeout_s: float, connect_s: float, connections: int
-) -> tuple[Client, Callable[[], Any]]:
-    """A client that never retries by itself, and what closes it. Does no I/O yet."""
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A client that never retries by itself: `execute(command, *arguments)`, and what closes it."""
+
+    execute: Callable[..., Awaitable[Any]]
+    aclose: Callable[[], Awaitable[Any]]
+
+    async def close(self) -> None:
+        """Close the connections; the server may be gone."""
+        with suppress(errors.RedisError, errors.RedisClusterException, OSError):
+            await self.aclose()
+
+
+def connect(address: Address, *, timeout_s: float, connect_s: float, connections: int) -> Link:
+    """A link to the address. Does no I/O yet. Its `execute` raises what redis-py raises."""
     common: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": connect_s,
@@ -118,13 +128,29 @@ def connect(
         "max_connections": connections,
     }
     if address.kind == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        cluster = RedisCluster(startup_nodes=nodes, **common, **address.options)
-        return cluster, cluster.aclose
+        return _cluster(address, common)
     if address.kind == "standalone":
         host, port = address.nodes[0]
         single = Redis(host=host, port=port, **common, **address.options)
-        return single, single.aclose
+        return Link(single.execute_command, single.aclose)
+    return _master(address, common)
+
+
+def _cluster(address: Address, common: dict[str, Any]) -> Link:
+    nodes = [ClusterNode(host, port) for host, port in address.nodes]
+    # Learning the cluster anew closes connections that others are reading from: a MOVED corrects
+    # its own slot, and that will do.
+    cluster = RedisCluster(startup_nodes=nodes, reinitialize_steps=0, **common, **address.options)
+
+    async def execute(*command: Any) -> Any:
+        # Without it, commands sent before the slots are known go to any node.
+        await cluster.initialize()
+        return await cluster.execute_command(*command)
+
+    return Link(execute, cluster.aclose)
+
+
+def _master(address: Address, common: dict[str, Any]) -> Link:
     tls = {name: value for name, value in address.options.items() if name.startswith("ssl")}
     make_sentinel: Any = Sentinel
     sentinel = make_sentinel(
@@ -138,7 +164,7 @@ def connect(
         for watcher in sentinel.sentinels:
             await watcher.aclose()
 
-    return master, close
+    return Link(master.execute_command, close)
 
 
 @asynccontextmanager
@@ -193,9 +219,3 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, errors.ConnectionError | OSError):
         return "connection"
     return "response"
-
-
-async def quietly(close: Callable[[], Any]) -> None:
-    """Close a client whose server may be gone."""
-    with suppress(errors.RedisError, errors.RedisClusterException, OSError):
-        await close()

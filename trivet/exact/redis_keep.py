@@ -10,7 +10,7 @@ from typing import Any
 
 from trivet.errors import StoreError
 from trivet.exact import redis_scripts as scripts
-from trivet.exact.redis_client import Client, translated
+from trivet.exact.redis_client import Link, translated
 from trivet.exact.store import Bound
 
 _TICK_S = 2.0
@@ -29,13 +29,13 @@ class Housekeeping:
 
     def __init__(
         self,
-        client: Client,
+        link: Link,
         script: Callable[..., Awaitable[Any]],
         shared: bytes,
         most: Bound,
         clock: Callable[[], float],
     ) -> None:
-        self._client = client
+        self._link = link
         self._script = script
         self._shared = shared
         self._most = most
@@ -154,4 +154,4 @@ class Housekeeping:
 
     async def _command(self, *args: Any) -> Any:
         async with translated():
-            return await self._client.execute_command(*args)
+            return await self._link.execute(*args)

@@ -41,6 +41,7 @@ class RedisLine:
         self._wanted = asyncio.Event()
         self._settled = asyncio.Event()
         self._sent: float | None = None
+        self._closing = False
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -66,6 +67,9 @@ class RedisLine:
             return
         if self.up:
             await asyncio.wait({self.submit("PING")}, timeout=self._limit_s)
+        # redis-py may swallow a cancellation while it waits for a frozen server.
+        self._closing = True
+        self._wanted.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
@@ -84,7 +88,7 @@ class RedisLine:
 
     async def _run(self) -> None:
         pause = _FIRST_PAUSE_S
-        while True:
+        while not self._closing:
             if self._up:
                 await self._wanted.wait()
                 await self._flush()

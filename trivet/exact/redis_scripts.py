@@ -10,7 +10,8 @@ A tenant's keys all begin with `P`, `trivet:{<pseudonym>}:`, which is their hash
     l:<label>   zset     key by creation (s); `l:` itself holds all keys
     t           hash     label -> time of its last purge (s); "" is the tenant, "floor" the rest
 
-Only e:* carries a TTL, so that `volatile-*` eviction takes entries and never what guards them.
+A Redis that is full refuses a script's first write, if that needs memory, and none after it: what
+has to work then deletes `v`, which never exists, first. Only e:* carries a TTL, so that `volatile-*` eviction takes entries and never what guards them.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ DELETE = Script(_DROP + "return drop(ARGV[2]) + redis.call('DEL', P..'e:'..ARGV[
 # ARGV: P, label, time in s, most fields. Remembers a purge.
 BURY = Script(
     """
+redis.call('DEL', ARGV[1]..'v')
 local t, at = ARGV[1]..'t', tonumber(ARGV[3])
 local before = redis.call('HGET', t, ARGV[2])
 if before and tonumber(before) >= at then return 0 end
@@ -157,6 +159,7 @@ return {entries, bytes, evicted}
 # reader notices when everything was flushed.
 ANNOUNCE = Script(
     f"""
+redis.call('DEL', KEYS[2]..'v')
 if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('SET', KEYS[2], ARGV[2]) end
 local seq = redis.call('INCR', KEYS[2])
 redis.call('ZADD', KEYS[1], seq, string.format('%.0f', seq)..':'..ARGV[1])

@@ -75,7 +75,7 @@ class Seal:
         """
         made = self._names.get((tenant, label))
         if made is None:
-            made = mac(self._secret, b"trivet/name/1", tenant.encode(), label.encode())[:16]
+            made = mac(self._secret, b"trivet/name/1", _bytes(tenant), _bytes(label))[:16]
             _keep(self._names, (tenant, label), made)
         return made
 
@@ -83,7 +83,7 @@ class Seal:
         key = self._keys.get(tenant)
         if key is None:
             use = b"trivet/encrypt/1" if self.encrypts else b"trivet/seal/1"
-            key = mac(self._secret, use, tenant.encode())
+            key = mac(self._secret, use, _bytes(tenant))
             _keep(self._keys, tenant, key)
         return key
 
@@ -99,6 +99,10 @@ class Seal:
 def _authenticate(key: bytes, context: bytes, data: bytes) -> bytes:
     # Injective: the context's length comes first, and the data is the rest.
     return hmac.digest(key, b"%b%b%b" % (len(context).to_bytes(8, "big"), context, data), "sha256")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
 
 
 def _keep(kept: dict[_K, _V], key: _K, value: _V) -> None:

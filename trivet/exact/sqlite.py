@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -133,7 +134,8 @@ class SqliteStore:
         if not isinstance(found, Rejected):
             return found
         self._observe(EntryRejected(self.name, found.reason))
-        await self._change(lambda db: rows.delete(db, name, key))
+        with suppress(StoreError):  # It is a miss, whether the file takes a write or not.
+            await self._change(lambda db: rows.delete(db, name, key))
         return None
 
     async def put(self, entry: Entry, bound: Bound) -> None:

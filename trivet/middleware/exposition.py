@@ -71,6 +71,13 @@ def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     }
 
 
+def without_gauges(snapshot: Snapshot) -> Snapshot:
+    """What outlives the process that counted it."""
+    gauges = {metric.name for metric in METRICS if metric.kind == "gauge"}
+    kept = {name: pairs for name, pairs in snapshot["counters"].items() if name not in gauges}
+    return {"counters": kept, "histograms": snapshot["histograms"]}
+
+
 def exposition(snapshot: Snapshot) -> bytes:
     """Prometheus' text format 0.0.4: every metric of `METRICS`, also those without a figure."""
     from prometheus_client import generate_latest

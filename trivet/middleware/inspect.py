@@ -19,7 +19,7 @@ def check(directory: Path, *, schema: bool, as_json: bool) -> int:
     if schema:
         click.echo(json.dumps(json_schema(), indent=2))
         return OK
-    problems = []
+    problems: list[Problem] = []
     tenants: list[str] = []
     try:
         tenants = sorted(load(directory).tenants)

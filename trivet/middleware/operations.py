@@ -1,8 +1,9 @@
-"""The operator's side of one process, and of several behind a hub."""
+"""The operator's side of one process."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
@@ -11,17 +12,14 @@ from typing import Any
 import orjson
 
 from trivet.errors import RequestError, StoreError
-from trivet.exact.hub import HubServer
 from trivet.exact.store import ExactStore
 from trivet.messages import ExactKey
 from trivet.middleware.control import Component, Readiness
 from trivet.middleware.explaining import Explainer
-from trivet.middleware.exposition import exposition, merge
+from trivet.middleware.exposition import Snapshot, exposition
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
-
-_ASK_S = 5.0
 
 
 class Operations:
@@ -76,7 +74,7 @@ class Operations:
     ) -> int:
         """Forget entries of a tenant in this process and in its store."""
         if key is not None:
-            await self._store.delete(tenant, _full_key(key))
+            await self._store.delete(tenant, full_key(key))
             return 1
         label = f"tag:{tag}" if tag is not None else None
         if version is not None:
@@ -93,26 +91,28 @@ class Operations:
         """What would happen to a request under the policies in use."""
         return self._explainer.explain(self._source.tenants, path, headers, body)
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Snapshot:
         """The metrics of this process, to be merged with others'."""
-        return dict(self._metrics.snapshot())
+        return self._metrics.snapshot()
 
     async def metrics(self) -> bytes:
         """The metrics of this process."""
-        return self._metrics.render()
+        return await asyncio.to_thread(exposition, self.snapshot())
 
     def policies(self) -> dict[str, Any]:
         """The policies in use."""
-        current = self._source.current
-        return {
-            "version": current.version,
-            "tenants": {
-                name: policy.model_dump(mode="json") for name, policy in current.tenants.items()
-            },
-        }
+        return shown_policies(self._source)
 
 
-def _full_key(text: str) -> ExactKey:
+def shown_policies(source: PolicySource) -> dict[str, Any]:
+    """The policies in use as JSON values."""
+    current = source.current
+    tenants = {name: policy.model_dump(mode="json") for name, policy in current.tenants.items()}
+    return {"version": current.version, "tenants": tenants}
+
+
+def full_key(text: str) -> ExactKey:
+    """An exact key from hex. Raises `RequestError` 422."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -134,7 +134,7 @@ def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable
         return orjson.dumps(await operations.stats())
 
     async def metrics(_: bytes) -> bytes:
-        return orjson.dumps(operations.snapshot())
+        return orjson.dumps([os.getpid(), operations.snapshot()])
 
     async def reload(_: bytes) -> bytes:
         return orjson.dumps(asdict(await operations.reload()))
@@ -145,85 +145,6 @@ def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable
         return orjson.dumps(count)
 
     return {"ready": ready, "stats": stats, "metrics": metrics, "reload": reload, "purge": purge}
-
-
-class FleetOperations:
-    """`Control` of a supervisor: asks every worker over the hub."""
-
-    def __init__(
-        self,
-        hub: HubServer,
-        source: PolicySource,
-        workers: int,
-        observer: Observer,
-        explainer: Explainer,
-    ) -> None:
-        self._hub = hub
-        self._source = source
-        self._workers = workers
-        self._observer = observer
-        self._explainer = explainer
-        self.draining = False
-
-    async def _ask(self, topic: str, payload: Any = None) -> list[Any]:
-        answers = await self._hub.call_all(topic, orjson.dumps(payload), _ASK_S)
-        return [orjson.loads(answer) for answer in answers]
-
-    async def ready(self) -> Readiness:
-        """Ready while at least one worker is."""
-        answers = await self._ask("ready")
-        up = sum(1 for answer in answers if answer["ok"])
-        workers = Component(
-            "workers", up > 0 and not self.draining, "up", f"{up} of {self._workers} ready"
-        )
-        if self.draining:
-            workers = Component("workers", False, "draining")
-        parts = {
-            part["name"]: Component(**part) for answer in answers for part in answer["components"]
-        }
-        parts.pop("server", None)
-        return Readiness(workers.ok, (workers, *parts.values()))
-
-    async def stats(self) -> dict[str, Any]:
-        """Each worker's figures; the stores they share appear once each."""
-        return {"workers": await self._ask("stats")}
-
-    async def purge(
-        self, tenant: str, *, tag: str | None, version: str | None, key: str | None
-    ) -> int:
-        """Forget entries in every worker. Raises `StoreError` if one did not say that it did."""
-        asked = {"tenant": tenant, "tag": tag, "version": version, "key": key}
-        if key is not None:
-            _full_key(key)
-        answers = await self._ask("purge", asked)
-        if len(answers) < self._hub.workers:
-            raise StoreError("partial", "not every worker confirmed the purge; run it again")
-        return max(answers, default=0) if key is not None else sum(answers)
-
-    async def reload(self) -> PolicyReload:
-        """Read the policies again, here and in every worker."""
-        result = self._source.reload()
-        self._observer(result)
-        await self._ask("reload")
-        return result
-
-    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-        """What would happen to a request under the policies in use."""
-        return self._explainer.explain(self._source.tenants, path, headers, body)
-
-    async def metrics(self) -> bytes:
-        """The metrics of all workers, summed."""
-        return exposition(merge(await self._ask("metrics")))
-
-    def policies(self) -> dict[str, Any]:
-        """The policies in use."""
-        current = self._source.current
-        return {
-            "version": current.version,
-            "tenants": {
-                name: policy.model_dump(mode="json") for name, policy in current.tenants.items()
-            },
-        }
 
 
 async def follow_policies(source: PolicySource, observer: Observer) -> None:

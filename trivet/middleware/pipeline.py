@@ -16,7 +16,7 @@ from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Live, Reply, Whole
 from trivet.middleware.record import Leader
-from trivet.middleware.replay import FollowerIds, StreamFilter, hides_usage
+from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.eligibility import Bypass, Eligible
@@ -153,7 +153,7 @@ class CachePipeline:
         self, call: Call, flight: Subscription, head: Head, leads: bool
     ) -> Reply | None:
         if head.stream:
-            chunks = self._stream(call, flight, None if leads else FollowerIds())
+            chunks = self._stream(call, flight, leads)
             return Live(head.status, self._reply.upstream_headers(call, head.headers), chunks)
         if not leads and head.status < 300:
             return await self._await_result(call, flight)
@@ -197,12 +197,12 @@ class CachePipeline:
             flight.leave()
 
     async def _stream(
-        self, call: Call, flight: Subscription, ids: FollowerIds | None
+        self, call: Call, flight: Subscription, leads: bool
     ) -> AsyncGenerator[bytes, None]:
         hide = hides_usage(call.dialect, call.request) and call.upstream.stream_usage == "inject"
-        keep_ids = ids is None or call.request.keep_ids
-        shape = StreamFilter(hide_usage=hide, ids=None if keep_ids else ids)
-        plain = keep_ids and not hide
+        shapes = () if leads else follower_shapes(call.dialect, call.request)
+        shape = StreamFilter(hide_usage=hide, shapes=shapes)
+        plain = leads and not hide
         try:
             async for chunk in flight:
                 piece = chunk if plain else shape.push(chunk)

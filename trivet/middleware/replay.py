@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -88,15 +89,19 @@ class FollowerIds:
         return b'"%b":%b"%b"' % (name, space, new)
 
 
+Shape = Callable[[bytes], bytes]
+
+
 class StreamFilter:
-    """Shapes a shared live stream for one caller: no usage that it did not ask for, its own ids."""
+    """Shapes a shared live stream for one caller: no usage that it did not ask for, and where it
+    follows another caller, what is that one's own is replaced."""
 
-    __slots__ = ("_hide_usage", "_ids", "_splitter")
+    __slots__ = ("_hide_usage", "_shapes", "_splitter")
 
-    def __init__(self, *, hide_usage: bool, ids: FollowerIds | None) -> None:
+    def __init__(self, *, hide_usage: bool, shapes: tuple[Shape, ...]) -> None:
         self._splitter = Splitter()
         self._hide_usage = hide_usage
-        self._ids = ids
+        self._shapes = shapes
 
     def push(self, chunk: bytes) -> bytes:
         """What the caller gets of the events that `chunk` completes."""
@@ -111,7 +116,9 @@ class StreamFilter:
             if _is_usage_chunk(event):
                 return b""
             event = _USAGE_NULL.sub(b"", event, count=1)
-        return self._ids(event) if self._ids else event
+        for shape in self._shapes:
+            event = shape(event)
+        return event
 
 
 def _is_usage_chunk(event: bytes) -> bool:
@@ -121,6 +128,15 @@ def _is_usage_chunk(event: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return chunk.get("choices") == [] and type(chunk.get("usage")) is dict
+
+
+def follower_shapes(dialect: Dialect, request: Request) -> tuple[Shape, ...]:
+    """What has to be changed in a stream that another caller leads."""
+
+    def follow(event: bytes) -> bytes:
+        return dialect.follow(event, request)
+
+    return (follow,) if request.keep_ids else (follow, FollowerIds())
 
 
 def hides_usage(dialect: Dialect, request: Request) -> bool:

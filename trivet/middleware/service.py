@@ -6,11 +6,11 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 from trivet.canonical import mac
-from trivet.errors import ConfigError, Problem
+from trivet.errors import ConfigError, Problem, StoreError
 from trivet.exact.codec import Rejected, decode, encode
 from trivet.exact.collapse import Collapser
 from trivet.exact.entry import Entry
@@ -18,6 +18,7 @@ from trivet.exact.fleet import EventCodec
 from trivet.exact.hub_client import HubClient
 from trivet.exact.nested_fleet import NestedFleet
 from trivet.exact.seal import Seal, load_secret
+from trivet.exact.store import ExactStore
 from trivet.exact.tier import ExactTier
 from trivet.messages import ExactKey
 from trivet.middleware.app import ProxyApp
@@ -41,6 +42,7 @@ from trivet.policies.source import PolicySource
 from trivet.policies.tenants import GatewayTrust
 from trivet.telemetry import Observer
 
+_WARM_S = 2.0
 _WINDOW = 1 << 20
 """Bytes that a reader of a shared stream may fall behind before the stream waits for it."""
 
@@ -76,6 +78,7 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
     store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
+    await _warm(store)
     tier = ExactTier(store, observer)
     operations = Operations(source, store, metrics, observer, Explainer(routing, secret))
     codec = _event_codec(seal)
@@ -118,6 +121,13 @@ def _observers(config: ServerConfig) -> tuple[PrometheusObserver, Observer]:
     if config.tracing:
         observers.append(otlp_observer())
     return metrics, fan_out(*observers)
+
+
+async def _warm(store: ExactStore) -> None:
+    """Open the store before the first request does. One that does not answer is started without."""
+    with suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(_WARM_S):
+            await store.ready()
 
 
 def _event_codec(seal: Seal) -> EventCodec:

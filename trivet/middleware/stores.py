@@ -12,10 +12,6 @@ from trivet.exact.store import Bound, ExactStore
 from trivet.middleware.config import StoreConfig, state_dir
 from trivet.telemetry import Observer
 
-_CONNECT_S = 0.25
-_TIMEOUT_S = 1.0
-_CONNECTIONS = 64
-
 
 def store_url(config: StoreConfig) -> str:
     """The URL with the default place of the embedded store filled in."""
@@ -52,14 +48,10 @@ async def fleet_of(
     if not config.url.startswith(("redis", "valkey")):
         return None
     from trivet.exact.fleet_redis import RedisFleet
-    from trivet.exact.redis_client import connect, parse_url
+    from trivet.exact.redis_client import parse_url
+    from trivet.exact.redis_fleet_client import fleet_client
 
-    address = parse_url(config.url)
-    client, close = connect(
-        address, timeout_s=_TIMEOUT_S, connect_s=_CONNECT_S, connections=_CONNECTIONS
-    )
-    stack.push_async_callback(close)
-    fleet = RedisFleet(lambda: client, seal, codec, observer)
+    fleet = RedisFleet(fleet_client(parse_url(config.url)), seal, codec, observer)
     await fleet.start()
     stack.push_async_callback(fleet.close)
     return fleet

@@ -17,8 +17,9 @@ from trivet.exact.hub import HubServer
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
 from trivet.middleware.explaining import Explainer
+from trivet.middleware.fleet_operations import FleetOperations
 from trivet.middleware.logs import LogObserver, configure
-from trivet.middleware.operations import FleetOperations, follow_policies, stop
+from trivet.middleware.operations import follow_policies, stop
 from trivet.middleware.routing import Routing
 from trivet.middleware.server import serve_until_signal, uvicorn_server
 from trivet.middleware.service import gateway_trust, open_service

@@ -76,6 +76,10 @@ class Dialect(Protocol):
         """The answer as a complete event stream, terminal events included."""
         ...
 
+    def follow(self, event: bytes, request: Request) -> bytes:
+        """A whole event of a live stream that another caller leads, as it is for `request`."""
+        ...
+
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """An error body in the dialect's shape."""
         ...

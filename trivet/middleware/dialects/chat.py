@@ -141,6 +141,10 @@ class ChatDialect:
         """The answer as a complete event stream, `[DONE]` included."""
         return chat_replay.render(answer, request)
 
+    def follow(self, event: bytes, request: Request) -> bytes:
+        """An event of another caller's live stream: nothing in it is the caller's own."""
+        return event
+
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """An error body as OpenAI shapes it."""
         return shapes.error_body(status, message, field, code)

@@ -115,6 +115,10 @@ class CompletionsDialect:
             frames.extend([orjson.dumps(chunk) for chunk in _chunks(choice)])
         return frames.render()
 
+    def follow(self, event: bytes, request: Request) -> bytes:
+        """An event of another caller's live stream: nothing in it is the caller's own."""
+        return event
+
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """An error body as OpenAI shapes it."""
         return shapes.error_body(status, message, field, code)

@@ -16,10 +16,12 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from trivet.canonical import dump, envelope, parse
+from trivet.canonical import dump, envelope
 from trivet.errors import RequestError
 from trivet.messages import Api, NotStored, Request, Usage
 from trivet.middleware.dialects.base import Headers, as_mapping
+from trivet.middleware.dialects.bodies import compact
+from trivet.middleware.dialects.openai_shapes import read
 
 PATH: Final = "/v1/embeddings"
 _TRANSPORT: Final = frozenset({"user", "encoding_format", "input"})
@@ -50,9 +52,7 @@ class Vectors:
 
 def decode(raw: bytes, _headers: Headers) -> Batch:
     """Read a request. Raises `RequestError` naming the field."""
-    body = parse(raw)
-    if type(body) is not dict:
-        raise RequestError(400, "The body must be a JSON object.")
+    body, directives, forward = read(raw)
     model = body.get("model")
     if type(model) is not str or not model:
         raise RequestError(400, "'model' must be a non-empty string.", field="model")
@@ -62,21 +62,19 @@ def decode(raw: bytes, _headers: Headers) -> Batch:
             400, "'encoding_format' must be 'float' or 'base64'.", field="encoding_format"
         )
     inputs = _items(body.get("input"))
-    directives = as_mapping(body.get("cache"))
-    forwarded = {name: value for name, value in body.items() if name != "cache"}
-    shared = {name: value for name, value in forwarded.items() if name not in _TRANSPORT}
+    shared = {name: value for name, value in body.items() if name not in _TRANSPORT}
     canonicals = tuple(dump(envelope({**shared, "input": item})) for item in inputs)
     request = Request(
         api=Api.EMBEDDINGS,
         model=model,
         stream=False,
-        forward=raw if not directives else dump(forwarded),
+        forward=forward,
         canonical=dump(envelope({**shared, "input": list(inputs)})),
         choices=len(inputs),
         user=body["user"] if type(body.get("user")) is str else None,
         directives=directives,
     )
-    return Batch(request, forwarded if directives else body, inputs, canonicals, encoding)
+    return Batch(request, body, inputs, canonicals, encoding)
 
 
 def _items(given: Any) -> tuple[Any, ...]:
@@ -105,7 +103,7 @@ def remainder(batch: Batch, positions: Sequence[int]) -> bytes:
     """The body that asks for the items at `positions` only."""
     if len(positions) == len(batch.inputs):
         return batch.request.forward
-    return dump({**batch.body, "input": [batch.inputs[position] for position in positions]})
+    return compact({**batch.body, "input": [batch.inputs[position] for position in positions]})
 
 
 def read_answer(body: bytes, count: int) -> Vectors | NotStored:

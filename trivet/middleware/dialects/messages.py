@@ -105,6 +105,10 @@ class MessagesDialect:
         """The message as events."""
         return render(canonical.parse(answer.body))
 
+    def follow(self, event: bytes, request: Request) -> bytes:
+        """An event of another caller's live stream: nothing in it is the caller's own."""
+        return event
+
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """https://platform.claude.com/docs/en/api/errors; the shape has no place for `code`."""
         kind = _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")

@@ -30,7 +30,8 @@ def _cutter(size: int) -> re.Pattern[str]:
 
 
 def text_pieces(text: str) -> list[str]:
-    """`text` in pieces of about 48 characters, at word boundaries where there are any."""
+    """`text` in pieces of 48 to 96 characters, longer in a long text; at word boundaries if it
+    has them."""
     if len(text) <= _SMALLEST:
         return [text] if text else []
     size = _SMALLEST

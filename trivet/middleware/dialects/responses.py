@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
+
 from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Answer, Api, NotStored, Request
@@ -26,10 +28,12 @@ from trivet.middleware.dialects.responses_request import (
     canonical_form,
     echo_of,
     echoed,
+    echoed_live,
     has_tools,
     uncacheable,
 )
 from trivet.middleware.dialects.responses_stream import render
+from trivet.middleware.dialects.sse import data_of, frame
 
 _KINDS: Final = {
     "model": STRING,
@@ -105,6 +109,20 @@ class ResponsesDialect:
     def render_stream(self, answer: Answer, request: Request) -> bytes:
         """The response as events."""
         return render(echoed(canonical.parse(answer.body), dict(request.echo)))
+
+    def follow(self, event: bytes, request: Request) -> bytes:
+        """An event of another caller's live stream, with this caller's echo fields."""
+        if b'"response":' not in event:
+            return event
+        try:
+            value = orjson.loads(data_of(event))
+        except orjson.JSONDecodeError:
+            return event
+        response = as_mapping(value).get("response")
+        if type(response) is not dict:
+            return event
+        shaped = {**value, "response": echoed_live(response, dict(request.echo))}
+        return frame(compact(shaped), str(value.get("type", "")) or None)
 
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """https://platform.openai.com/docs/guides/error-codes."""

@@ -103,6 +103,15 @@ def echoed(response: dict[str, Any], echo: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+_OF_THE_CALLER: Final = ("metadata", "user", "safety_identifier", "prompt_cache_key")
+
+
+def echoed_live(response: dict[str, Any], echo: dict[str, Any]) -> dict[str, Any]:
+    """The response of a shared live stream, without what the one who led it had given."""
+    own: dict[str, Any] = {field: _NEUTRAL[field] for field in _OF_THE_CALLER if field in response}
+    return echoed({**response, **own}, echo)
+
+
 def has_tools(body: dict[str, Any]) -> bool:
     """Whether the model may call anything."""
     return any(True for _ in _tools(body))

@@ -1,0 +1,103 @@
+"""The operator's side of several workers behind a hub."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from trivet.errors import StoreError
+from trivet.exact.hub import HubServer
+from trivet.middleware.control import Component, Readiness
+from trivet.middleware.explaining import Explainer
+from trivet.middleware.exposition import Snapshot, exposition, merge, without_gauges
+from trivet.middleware.operations import full_key, shown_policies
+from trivet.policies.source import PolicySource
+from trivet.telemetry import Observer, PolicyReload
+
+_ASK_S = 10.0
+_READY_S = 1.0
+"""A worker that does not say within this time that it is ready is not."""
+
+
+class FleetOperations:
+    """`Control` of a supervisor: asks every worker over the hub."""
+
+    def __init__(
+        self,
+        hub: HubServer,
+        source: PolicySource,
+        workers: int,
+        observer: Observer,
+        explainer: Explainer,
+    ) -> None:
+        self._hub = hub
+        self._source = source
+        self._workers = workers
+        self._observer = observer
+        self._explainer = explainer
+        self._counted: dict[int, Snapshot] = {}
+        self._ended: Snapshot = {"counters": {}, "histograms": {}}
+        self.draining = False
+
+    async def _ask(self, topic: str, payload: Any = None, timeout_s: float = _ASK_S) -> list[Any]:
+        answers = await self._hub.call_all(topic, orjson.dumps(payload), timeout_s)
+        return [orjson.loads(answer) for answer in answers]
+
+    async def ready(self) -> Readiness:
+        """Ready while at least one worker is."""
+        answers = await self._ask("ready", timeout_s=_READY_S)
+        up = sum(1 for answer in answers if answer["ok"])
+        workers = Component(
+            "workers", up > 0 and not self.draining, "up", f"{up} of {self._workers} ready"
+        )
+        if self.draining:
+            workers = Component("workers", False, "draining")
+        parts = {
+            part["name"]: Component(**part) for answer in answers for part in answer["components"]
+        }
+        parts.pop("server", None)
+        return Readiness(workers.ok, (workers, *parts.values()))
+
+    async def stats(self) -> dict[str, Any]:
+        """Each worker's figures; the stores they share appear once each."""
+        return {"workers": await self._ask("stats")}
+
+    async def purge(
+        self, tenant: str, *, tag: str | None, version: str | None, key: str | None
+    ) -> int:
+        """Forget entries in every worker. Raises `StoreError` if one did not say that it did."""
+        asked = {"tenant": tenant, "tag": tag, "version": version, "key": key}
+        if key is not None:
+            full_key(key)
+        answers = await self._ask("purge", asked)
+        if len(answers) < self._workers:
+            raise StoreError("partial", "not every worker confirmed the purge; run it again")
+        return max(answers, default=0) if key is not None else sum(answers)
+
+    async def reload(self) -> PolicyReload:
+        """Read the policies again, here and in every worker."""
+        result = self._source.reload()
+        self._observer(result)
+        for answer in await self._ask("reload"):
+            if not answer["ok"]:
+                result = PolicyReload(**answer)
+        return result
+
+    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+        """What would happen to a request under the policies in use."""
+        return self._explainer.explain(self._source.tenants, path, headers, body)
+
+    async def metrics(self) -> bytes:
+        """The metrics of all workers, summed; what ended workers had counted stays counted."""
+        answers = dict(await self._ask("metrics"))
+        for pid in self._counted.keys() - answers.keys():
+            self._ended = merge([self._ended, without_gauges(self._counted.pop(pid))])
+        self._counted.update(answers)
+        return await asyncio.to_thread(exposition, merge([self._ended, *answers.values()]))
+
+    def policies(self) -> dict[str, Any]:
+        """The policies in use."""
+        return shown_policies(self._source)
