@@ -14,6 +14,7 @@ PORT ?= 8080
 ENGINE_PORT ?= 9100
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+NODE := tests/integration/node
 PINS := pyproject.toml constraints.txt
 
 say = @printf '==> %s\n' "$(1)"
@@ -26,7 +27,7 @@ help: ## Say what there is to make
 demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a scripted set of requests
 	@$(BIN)/python examples/run_demo.py --port $(PORT) --engine-port $(ENGINE_PORT) $(DEMO_ARGS)
 
-test: $(VENV)/.dev-installed redis ## Run all tests
+test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
 	$(call say,Running all tests)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
 
@@ -61,8 +62,16 @@ redis:
 	  printf 'error: %s\n' 'The tests need redis-server and redis-sentinel on the PATH; install them (Debian: apt-get install redis-server redis-sentinel) and run the same command again.' >&2; exit 1; \
 	fi
 
+$(NODE)/node_modules/.package-lock.json: $(NODE)/package.json
+	@if ! command -v npm >/dev/null; then \
+	  printf '==> %s\n' 'npm is not installed: the tests with the Node SDKs will be skipped'; exit 0; fi; \
+	printf '==> %s\n' 'Installing the Node SDKs'; \
+	npm install --prefix $(NODE) --no-audit --no-fund --no-package-lock --loglevel=error \
+	  $(call or_say,npm could not install the Node SDKs. Check the network and run the same command again.); \
+	touch $@
+
 clean: ## Remove what was built here: the venv, caches, the demo's files
-	rm -rf $(VENV) .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(NODE)/node_modules .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \

@@ -1,6 +1,6 @@
 """Raw ASGI apps on the proxy's own server settings: floors to compare with, and an upstream.
 
-    python -m bench.apps floor|redis-floor|upstream PORT [REDIS_URL]
+python -m bench.apps floor|redis-floor|upstream PORT [REDIS_URL]
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ class Process:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.url = url
+        self.ready_s = 0.0
+        """Seconds from its start until it answered."""
         self._log = log
         self.started = time.perf_counter()
         with log.open("wb") as out:
@@ -60,13 +62,14 @@ class Process:
         """The process id."""
         return self._child.pid
 
-    def wait_for(self, url: str | None = None) -> float:
-        """Wait until `url` answers 200, or the port accepts. Returns seconds since the start."""
+    def wait_for(self, url: str | None = None) -> None:
+        """Wait until `url` answers 200, or without one until the port accepts."""
         while time.perf_counter() < self.started + _START_S:
             if self._child.poll() is not None:
                 break
             if _is_up(url, self.url):
-                return time.perf_counter() - self.started
+                self.ready_s = time.perf_counter() - self.started
+                return
             time.sleep(0.002)
         self.stop()
         raise BenchError(f"{self.url} did not start:\n{self._log.read_text()[-3000:]}")
@@ -119,7 +122,7 @@ class Bench:
         made.wait_for()
         return made
 
-    def trivet(self, config: str, *, cores: set[int] = SERVER_CORES, wait: bool = True) -> Process:
+    def trivet(self, config: str, *, cores: set[int] = SERVER_CORES) -> Process:
         """`trivet serve` with a config file of this text (ports are added)."""
         port, admin = free_port(), free_port()
         file = self.folder / f"trivet-{port}.yaml"
@@ -127,8 +130,7 @@ class Bench:
         command = [*TRIVET, "serve", "--config", str(file)]
         env = {"XDG_STATE_HOME": str(self.folder / "state")}
         made = self.start(command, f"http://127.0.0.1:{port}", "trivet", cores, env)
-        if wait:
-            made.wait_for(f"http://127.0.0.1:{admin}/healthz")
+        made.wait_for(f"http://127.0.0.1:{admin}/healthz")
         return made
 
     def start(

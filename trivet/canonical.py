@@ -19,6 +19,7 @@ import hashlib
 import hmac
 import json
 import math
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -76,13 +77,9 @@ def _parse_strict(raw: bytes) -> Json:
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                # The name goes into an error body: no lone surrogates, no megabytes.
-                name = key[:80].encode("utf-8", "backslashreplace").decode()
-                raise RequestError(400, f"The JSON body names {name!r} twice.", field=name)
-            seen.add(key)
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
+        raise RequestError(400, f"The JSON body names {twice!r} twice.", field=twice)
     return made
 
 

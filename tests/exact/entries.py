@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trivet.exact.entry import Entry
 from trivet.messages import Api, ExactKey, Usage
@@ -26,7 +27,7 @@ def key(name: str) -> ExactKey:
     return ExactKey(hashlib.sha256(name.encode()).digest())
 
 
-def entry(name: str = "a", tenant: str = "t1", **changes: object) -> Entry:
+def entry(name: str = "a", tenant: str = "t1", **changes: Any) -> Entry:
     """An entry of 100 bytes and its overhead, created at NOW and kept for an hour."""
     made = Entry(
         key=key(name),
@@ -43,4 +44,4 @@ def entry(name: str = "a", tenant: str = "t1", **changes: object) -> Entry:
         labels=frozenset(),
         headers=(("openai-version", "2020-10-01"),),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)

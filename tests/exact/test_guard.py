@@ -10,6 +10,7 @@ import pytest
 from entries import entry, key
 
 from trivet.errors import StoreError
+from trivet.exact.entry import Entry
 from trivet.exact.guard import Budget, GuardedStore
 from trivet.exact.memory import MemoryStore
 from trivet.exact.purges import Changes
@@ -39,13 +40,13 @@ class Frail(MemoryStore):
         if trouble is not None:
             await asyncio.sleep(trouble)
 
-    async def get(self, tenant: str, key: ExactKey) -> object:  # type: ignore[override]
+    async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         await self._meet("get")
         return await super().get(tenant, key)
 
-    async def put(self, entry: object, bound: Bound) -> None:  # type: ignore[override]
+    async def put(self, entry: Entry, bound: Bound) -> None:
         await self._meet("put")
-        await super().put(entry, bound)  # type: ignore[arg-type]
+        await super().put(entry, bound)
 
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
         await self._meet("purge")
@@ -65,7 +66,7 @@ class Rig:
     def __init__(self, budget: Budget) -> None:
         self.inner = Frail()
         self.told: list[Event] = []
-        self.store = GuardedStore(self.inner, budget, self.told.append)  # type: ignore[arg-type]
+        self.store = GuardedStore(self.inner, budget, self.told.append)
 
     def states(self) -> list[tuple[str, str]]:
         return [(e.state, e.reason) for e in self.told if isinstance(e, StoreState)]
@@ -228,18 +229,20 @@ async def test_a_caller_that_goes_away_is_no_failure_of_the_store(rig: Rig) -> N
     assert rig.outcomes() == ["cancelled"] * 5
 
 
-async def test_an_event_loop_that_stood_still_is_no_trouble_of_the_store() -> None:
+async def test_an_event_loop_that_stood_still_is_no_trouble_of_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rig = Rig(Budget(get_s=0.05))
     made = entry("a", stale_until=time.time() + 99)
     await rig.store.put(made, FREE)
     ready = asyncio.Event()
 
-    async def answered(tenant: str, key: ExactKey) -> object:
+    async def answered(tenant: str, key: ExactKey) -> Entry:
         await ready.wait()
         await asyncio.sleep(0)
         return made
 
-    rig.inner.get = answered  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(rig.inner, "get", answered)
     for _ in range(4):
         ready.clear()
         task = asyncio.ensure_future(rig.get())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any, TypeVar, cast
+
 import pytest
 from entries import NOW, Clock, entry, key
 from hypothesis import settings
@@ -9,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from store_contract import FREE, StoreContract, held
 
+from trivet.exact.entry import Entry
 from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound
 
 SIZE = entry().size
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -117,7 +122,7 @@ async def test_a_copy_from_another_store_respects_the_tenants_last_bound(
 
 
 async def test_tombstones_are_bounded_and_still_refuse_what_they_forgot(
-    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    store: MemoryStore,
 ) -> None:
     store._tombstones._limit = 10
     for number in range(100):
@@ -154,7 +159,7 @@ class MemoryMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = Clock()
         self.store = MemoryStore(8 * SIZE, 6, clock=self.clock)
-        self.model: dict[tuple[str, str], object] = {}
+        self.model: dict[tuple[str, str], Entry] = {}
         self.purged: dict[tuple[str, str | None], float] = {}
         self.bounds: dict[str, Bound] = {}
 
@@ -212,8 +217,8 @@ class MemoryMachine(RuleBasedStateMachine):
         _run(self.store.purge(tenant, label, at))
         self.purged[tenant, label] = max(at, self.purged.get((tenant, label), at))
         for name, made in list(self.model.items()):
-            hit = label is None or label in made.labels  # type: ignore[attr-defined]
-            if name[0] == tenant and hit and made.created <= at:  # type: ignore[attr-defined]
+            hit = label is None or label in made.labels
+            if name[0] == tenant and hit and made.created <= at:
                 del self.model[name]
 
     @rule(seconds=st.integers(1, 90))
@@ -236,12 +241,12 @@ class MemoryMachine(RuleBasedStateMachine):
             assert labelled == {(lb, n) for lb, some in shelf.labels.items() for n in some}
 
 
-def _run(work: object) -> object:
+def _run(work: Coroutine[Any, Any, T]) -> T:
     """Drive a coroutine that never waits."""
     try:
-        work.send(None)  # type: ignore[attr-defined]
+        work.send(None)
     except StopIteration as stop:
-        return stop.value
+        return cast("T", stop.value)
     raise AssertionError("the store waited")
 
 

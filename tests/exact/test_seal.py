@@ -100,7 +100,9 @@ def test_encryption_without_its_library_names_the_extra(monkeypatch: pytest.Monk
 
 
 def test_sealing_alone_imports_no_cryptography() -> None:
-    code = "import sys, trivet.exact.seal as s; s.Seal(b's' * 32); print('cryptography' in sys.modules)"
+    code = (
+        "import sys, trivet.exact.seal as s; s.Seal(b's' * 32);print('cryptography' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

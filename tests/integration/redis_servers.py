@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 
 def free_port() -> int:
-    """A port that nobody listens on; low enough that a cluster bus fits above it."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 55_000:
-            return port
-        # The bus takes port + 10,000, which has to stay below 65,536.
-        for low in range(20_000 + os.getpid() % 5_000, 32_000, 7):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", low)) != 0:
-                    return low
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def free_bus_ports(count: int) -> list[int]:
+    """Ports that are free together with the cluster bus's, 10,000 above."""
+    found: set[int] = set()
+    while len(found) < count:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as one, socket.socket() as two, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            two.bind(("127.0.0.1", port + 10_000))
+            found.add(port)
+    return sorted(found)
 
 
 @dataclass
@@ -122,7 +126,7 @@ def replica_of(master: Server, directory: Path) -> Iterator[Server]:
 def cluster(directory: Path, size: int = 3) -> Iterator[list[Server]]:
     """A cluster of `size` masters that covers all slots."""
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-    servers = [Server(free_port(), directory / f"n{number}", options) for number in range(size)]
+    servers = [Server(port, directory / f"n{port}", options) for port in free_bus_ports(size)]
     try:
         for server in servers:
             server.start()
@@ -161,9 +165,8 @@ def certificate(directory: Path) -> tuple[Path, Path]:
     directory.mkdir(parents=True, exist_ok=True)
     made, secret = directory / "cert.pem", directory / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-        + ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-        + ["-keyout", str(secret), "-out", str(made)],
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+        f" -addext subjectAltName=IP:127.0.0.1 -keyout {secret} -out {made}".split(),
         check=True,
         capture_output=True,
     )

@@ -11,6 +11,7 @@ import asyncio
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exact"))
 
@@ -32,7 +33,7 @@ async def main(path: Path, what: str) -> None:
     number = 0
     while True:
         name = f"n{number}"
-        times = {"created": now, "expires": now + 3600, "stale_until": now + 3600}
+        times: dict[str, Any] = {"created": now, "expires": now + 3600, "stale_until": now + 3600}
         try:
             await store.put(
                 entry(name, body=b"x" * 4000, canonical=name.encode(), **times), Bound()

@@ -107,8 +107,7 @@ async def test_what_was_committed_survives_kill_9_in_mid_write(tmp_path: Path) -
     for _ in range(3):
         with spawn(path, "fill") as process:
             assert process.stdout is not None
-            for _ in range(40):
-                written.append(process.stdout.readline().strip())
+            written.extend(process.stdout.readline().strip() for _ in range(40))
             process.send_signal(signal.SIGKILL)
     async with opened(path, clock=time.time) as store:
         names = sorted(set(written))

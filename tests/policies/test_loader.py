@@ -294,9 +294,9 @@ def test_names_are_the_characters_as_written(tmp_path: Path) -> None:
 
 
 def test_scalars_follow_yaml_1_2(tmp_path: Path) -> None:
-    text = "tenant: a\nrecord_traffic: off\nexact: {enabled: no, refusals: true, ttl: .5, k: '3'}\n"
+    text = "tenant: a\nusage_on_hit: zero\nexact: {enabled: no, refusals: true, ttl: .5, k: '3'}\n"
     found = loaded(tmp_path, text).tenants["a"]
-    assert found.record_traffic == "off"
+    assert found.usage_on_hit == "zero"
     assert (found.exact.enabled, found.exact.refusals) == (False, True)
     assert (found.exact.ttl, found.exact.k) == (0.5, 3)
 

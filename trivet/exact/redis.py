@@ -73,7 +73,7 @@ class RedisStore:
         self._slots = asyncio.Semaphore(_WRITERS)
         shared = b"trivet:{%b}:" % seal.pseudonym("").hex().encode()
         self._feed = (shared + b"z", shared + b"n")
-        self._keep = Housekeeping(self._writer, self._script, shared, most, clock)
+        self._keep = Housekeeping(self._command, self._script, shared, most, clock)
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`. Reads of one event-loop tick are one MGET."""
@@ -190,12 +190,16 @@ class RedisStore:
         await self._script(scripts.ANNOUNCE, self._feed, seal_purge(purge, self._seal), now)
 
     async def _script(self, script: scripts.Script, keys: Sequence[bytes], *args: Any) -> Any:
+        given = (len(keys), *keys, *args)
         async with self._slots, translated():
-            given = (len(keys), *keys, *args)
             try:
                 return await self._writer.execute("EVALSHA", script.sha, *given)
             except NoScriptError:
                 return await self._writer.execute("EVAL", script.text, *given)
+
+    async def _command(self, *args: Any) -> Any:
+        async with self._slots, translated():
+            return await self._writer.execute(*args)
 
     def _prefix(self, tenant: str) -> bytes:
         return b"trivet:{%b}:" % self._seal.pseudonym(tenant).hex().encode()

@@ -4,8 +4,10 @@
     redis+sentinel://[USER:PASSWORD@]HOST[:PORT],...[/SERVICE[/DB]]
     redis+cluster://[USER:PASSWORD@]HOST[:PORT],...
 
-`rediss` in place of `redis` is TLS; `valkey` and `valkeys` are other names for the two. Options after `?`: ssl_ca_certs, ssl_certfile, ssl_keyfile,
-ssl_cert_reqs, ssl_check_hostname, sentinel_username, sentinel_password.
+`rediss` in place of `redis` is TLS; `valkey` and `valkeys` are other names for the two.
+
+Options after `?`: ssl_ca_certs, ssl_certfile, ssl_keyfile, ssl_cert_reqs, ssl_check_hostname,
+sentinel_username, sentinel_password.
 
 Imports redis-py, which the extra `redis` installs: import this module where it is needed.
 """

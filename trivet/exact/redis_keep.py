@@ -10,7 +10,6 @@ from typing import Any
 
 from trivet.errors import StoreError
 from trivet.exact import redis_scripts as scripts
-from trivet.exact.redis_client import Link, translated
 from trivet.exact.store import Bound
 
 _TICK_S = 2.0
@@ -29,13 +28,13 @@ class Housekeeping:
 
     def __init__(
         self,
-        link: Link,
+        command: Callable[..., Awaitable[Any]],
         script: Callable[..., Awaitable[Any]],
         shared: bytes,
         most: Bound,
         clock: Callable[[], float],
     ) -> None:
-        self._link = link
+        self._command = command
         self._script = script
         self._shared = shared
         self._most = most
@@ -58,10 +57,14 @@ class Housekeeping:
         now = self._clock()
         if abs(now - self._registered.get(prefix, float("-inf"))) < _REGISTERED_S:
             return
-        await self._command("SADD", self._shared + b"tenants", prefix)
         if len(self._registered) > 10_000:
             self._registered.clear()
         self._registered[prefix] = now
+        try:
+            await self._command("SADD", self._shared + b"tenants", prefix)
+        except (StoreError, asyncio.CancelledError):
+            self._registered.pop(prefix, None)
+            raise
 
     async def totals(self) -> tuple[int | None, int | None]:
         """Entries and bytes over all tenants at the last sweep; None before the first one."""
@@ -151,7 +154,3 @@ class Housekeeping:
             scripts.TRIM, (prefix + b"m",), prefix, now, _CHUNK, entries, size
         )
         return int(kept), int(held), int(evicted)
-
-    async def _command(self, *args: Any) -> Any:
-        async with translated():
-            return await self._link.execute(*args)

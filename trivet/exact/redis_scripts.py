@@ -11,7 +11,9 @@ A tenant's keys all begin with `P`, `trivet:{<pseudonym>}:`, which is their hash
     t           hash     label -> time of its last purge (s); "" is the tenant, "floor" the rest
 
 A Redis that is full refuses a script's first write, if that needs memory, and none after it: what
-has to work then deletes `v`, which never exists, first. Only e:* carries a TTL, so that `volatile-*` eviction takes entries and never what guards them.
+has to work then deletes `v`, which never exists, first.
+
+Only e:* carries a TTL, so that `volatile-*` eviction takes entries and never what guards them.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ def find(
 ) -> tuple[int, bytes] | None:
     """Row id and value under a key."""
     found: tuple[int, bytes] | None = db.execute(
-        "SELECT id, CAST(value AS BLOB) FROM entries WHERE tenant = ? AND key = ? AND stale_until > ?",
+        "SELECT id, CAST(value AS BLOB) FROM entries"
+        " WHERE tenant = ? AND key = ? AND stale_until > ?",
         (tenant, key, now),
     ).fetchone()
     return found

@@ -54,8 +54,11 @@ class UpstreamConfig(Section):
     @classmethod
     def _http_url(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        # `port` raises ValueError for what is not one.
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError("an upstream is an http:// or https:// URL")
+        if "@" in parts.netloc:
+            raise ValueError("an upstream URL has no user and no password: use credential_env")
         if parts.query or parts.fragment:
             raise ValueError("an upstream URL has no query and no fragment")
         return value.rstrip("/")

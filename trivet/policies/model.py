@@ -111,6 +111,18 @@ class ExactPolicy(ExactSettings):
     rules: tuple[ExactRule, ...] = ()
 
 
+class SemanticPolicy(Section):
+    """The `semantic:` section. The tier serves nothing that is not measured: it cannot be opened."""
+
+    enabled: Literal[False] = False
+
+
+class PrefixPolicy(Section):
+    """The `prefix:` section. Requests pass to the upstream's own prefix cache as they are."""
+
+    enabled: Literal[False] = False
+
+
 class Limits(Section):
     """Bounds of one tenant; None is no bound of its own."""
 
@@ -151,6 +163,8 @@ class TenantPolicy(Section):
         "where `models` is not limited, because such paths are not checked for their model.",
     )
     exact: ExactPolicy = ExactPolicy()
+    semantic: SemanticPolicy = SemanticPolicy()
+    prefix: PrefixPolicy = PrefixPolicy()
     versions: dict[str, str] = Field(
         default_factory=dict,
         description="Anything that outdates answers when it changes: prompt, documents, flags.",
@@ -160,4 +174,3 @@ class TenantPolicy(Section):
         default="keep",
         description="What a hit's body reports as usage; Trivet's own figures never count a hit.",
     )
-    record_traffic: Literal["off"] = "off"

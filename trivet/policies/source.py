@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from trivet.errors import ConfigError
 from trivet.policies.loader import load
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, PolicySet, TenantDirectory
 from trivet.telemetry import PolicyReload
+
+_LOOK_MS = 1000
+"""How often the watch looks whether the directory is still the same one."""
 
 
 class PolicySource:
@@ -45,20 +49,46 @@ class PolicySource:
         return PolicyReload(True, self.current.version, 0)
 
     async def watch(self) -> AsyncIterator[PolicyReload]:
-        """Reload whenever a file of the directory changes; yields each reload's result.
+        """Reload whenever something in the directory changes; yields each reload's result.
 
-        Ends when the directory is removed or no directory is in use. Cancel the task to stop.
+        A directory that is removed and made again is followed. Ends at once when no directory is
+        in use, else never: cancel the task to stop.
         """
         if self._directory is None:
             return
-        from watchfiles import DefaultFilter, awatch
+        from watchfiles import WatchfilesRustInternalError, awatch
 
-        # Kubernetes swaps a whole directory through a symlink whose name begins with two dots,
-        # so nothing is filtered by name; reading again when nothing changed is cheap.
-        everything = DefaultFilter(ignore_dirs=(), ignore_entity_patterns=(), ignore_paths=())
-        async for _ in awatch(self._directory, watch_filter=everything, recursive=True):
-            yield self.reload()
+        polling = False
+        while True:
+            watched = _identity(self._directory)
+            try:
+                # Kubernetes swaps a whole directory through a symlink whose name begins with two
+                # dots, so nothing is filtered by name: reading again for nothing is cheap.
+                async for changes in awatch(
+                    self._directory,
+                    watch_filter=None,
+                    rust_timeout=_LOOK_MS,
+                    yield_on_timeout=True,
+                    force_polling=polling,
+                ):
+                    moved = _identity(self._directory) != watched
+                    if changes or moved:
+                        yield self.reload()
+                    if moved:
+                        break
+            except (OSError, WatchfilesRustInternalError):
+                # No such directory now, or the system's watches are used up.
+                polling = True
+                await asyncio.sleep(_LOOK_MS / 1000)
 
     def _build(self) -> TenantDirectory:
         policies = UNDECLARED if self._directory is None else load(self._directory)
         return TenantDirectory(policies, self._secret, self._gateway)
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    try:
+        found = directory.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

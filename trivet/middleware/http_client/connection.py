@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, Protocol, cast
 
 from trivet.middleware.http_client.errors import Garbage, HttpError, Lost, Silent, Unsendable
@@ -60,13 +60,15 @@ class Connection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """The exchange went to its end on both sides, and another one may follow."""
-        incoming = self.incoming
+        incoming, transport = self.incoming, self._transport
         return (
             self._sent
-            and self.open
             and incoming is not None
             and incoming.complete
             and incoming.reusable
+            and transport is not None
+            and not transport.is_closing()
+            and not transport.get_write_buffer_size()
         )
 
     async def ask(self, request: Request, silence: float) -> Incoming:
@@ -93,8 +95,7 @@ class Connection(asyncio.Protocol):
         assert self.incoming is not None
         data = self.incoming.take()
         if self._reading_paused:
-            self._reading_paused = False
-            self._peer().resume_reading()
+            self._resume_reading()
         return data
 
     async def more(self) -> None:
@@ -108,6 +109,8 @@ class Connection(asyncio.Protocol):
     def rest(self) -> None:
         """End the exchange, and keep the connection for another one."""
         self.incoming = None
+        if self._reading_paused:
+            self._resume_reading()
 
     def abort(self) -> None:
         """Close it at once. Idempotent."""
@@ -133,8 +136,7 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             return
         if incoming.held > HELD and not incoming.complete and not self._reading_paused:
-            self._reading_paused = True
-            self._peer().pause_reading()
+            self._pause_reading()
         if incoming.headed:
             self._wake()
 
@@ -199,9 +201,19 @@ class Connection(asyncio.Protocol):
                 sender.cancel()
                 # The iterator must not be in use when its owner goes on.
                 await asyncio.wait([sender])
+            failure = None if sender.cancelled() else sender.exception()
+        if failure is not None:
+            raise failure
         return not sender.cancelled() and sender.result()
 
     async def _pump(self, body: AsyncIterator[bytes], length: int | None) -> bool:
+        try:
+            return await self._send_chunks(body, length)
+        finally:
+            if isinstance(body, AsyncGenerator):
+                await body.aclose()
+
+    async def _send_chunks(self, body: AsyncIterator[bytes], length: int | None) -> bool:
         left = length
         async for chunk in body:
             if not chunk:
@@ -216,6 +228,9 @@ class Connection(asyncio.Protocol):
                 return False
             if left is None:
                 self._put(b"\r\n")
+            elif not left:
+                # All that was announced: the response need not wait for the iterator's end.
+                return True
         if left is None:
             self._put(b"0\r\n\r\n")
         elif left:
@@ -249,9 +264,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(data)
 
-    def _peer(self) -> asyncio.Transport:
-        assert self._transport is not None
-        return self._transport
+    def _pause_reading(self) -> None:
+        if self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        self._reading_paused = False
+        if self.open:
+            cast(asyncio.Transport, self._transport).resume_reading()
 
     # Waiting.
 

@@ -47,7 +47,7 @@ class Incoming:
         self.held = 0
         """Body bytes that were not taken."""
         self._bodiless = bodiless
-        self._parser = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._parts: list[bytes] = []
         self._until_close = False
         self._framing = 0  # bytes since the last piece of body
@@ -55,27 +55,32 @@ class Incoming:
 
     def feed(self, data: bytes) -> None:
         """Take what came. Raises `Garbage`; the pieces before it can still be taken."""
-        if self.complete:
+        parser = self._parser
+        if parser is None:
             self.reusable = False
             return
         self.begun = True
         self._framing += len(data)
         held = self.held
         try:
-            self._parser.feed_data(data)
+            parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
             # After the end of the response: it stands, and the connection does not.
             self.reusable = False
             if not self.complete:
-                raise Garbage(self._fault or str(error)) from None
-        if self.held != held:
+                raise self._garbage(self._fault or str(error)) from None
+        if self.complete:
+            self._parser = None
+        elif self.held != held:
             self._framing = 0
-        elif self._framing > MAX_HEAD and not self.complete:
-            raise Garbage(f"more than {MAX_HEAD} bytes without a piece of body")
+        elif self._framing > MAX_HEAD:
+            what = "between two pieces of body" if self.headed else "in a head"
+            raise self._garbage(f"more than {MAX_HEAD} bytes {what}")
 
     def end(self) -> None:
         """The peer has closed its side. Raises `Lost` if that does not complete the response."""
         self.reusable = False
+        self._parser = None
         if not self.complete:
             if not self._until_close:
                 raise Lost(begun=self.begun)
@@ -101,9 +106,9 @@ class Incoming:
 
     def on_headers_complete(self) -> None:
         """For the parser: a head is whole."""
-        if self.complete:
-            return
         parser = self._parser
+        if self.complete or parser is None:
+            return
         status = parser.get_status_code()
         if status < 200:
             self.headers = []
@@ -114,7 +119,7 @@ class Incoming:
         if version not in ("1.1", "1.0"):
             self._refuse(f"HTTP version {version}")
         if self._framing > MAX_HEAD and _size(self.headers) > MAX_HEAD:
-            self._refuse(f"a head of more than {MAX_HEAD} bytes")
+            self._refuse(f"more than {MAX_HEAD} bytes in a head")
         framed = self._is_framed() or status in (204, 304)
         self.status, self.headed = status, True
         self._until_close = not framed and not self._bodiless
@@ -134,6 +139,10 @@ class Incoming:
         """For the parser: a response is whole; an interim one is not the one waited for."""
         if self.headed:
             self.complete = True
+
+    def _garbage(self, fault: str) -> Garbage:
+        self._parser = None  # It and this object hold each other.
+        return Garbage(fault)
 
     def _is_framed(self) -> bool:
         framed = False

@@ -1,0 +1,1 @@
+"""Other gateways, measured in the same run where they are installed."""

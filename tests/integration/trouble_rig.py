@@ -1,0 +1,154 @@
+"""A running proxy whose store is in trouble: what it is asked, and what it says about itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from proxy import Proxy, chat_body, serving
+from raw_http import Answer, post
+
+from trivet.middleware.mock_upstream.app import MockUpstream
+from trivet.middleware.mock_upstream.run import running
+from trivet.middleware.status import parse
+
+SECRET = "0123456789abcdef" * 4
+BUDGET_S = 0.1
+"""The `store.budget` of every proxy here: also the longest wait for a write to be confirmed."""
+GENEROUS = 30
+"""What a busy machine may make of a budget; far less than a hundred requests that pay it each."""
+FRONT, NO_FRONT = 64 << 20, 0
+_CONFIG = """\
+log_format: json
+workers: {workers}
+store:
+  budget: {budget}
+  front_bytes: {front}
+  encrypt: {encrypt}
+"""
+
+
+@contextmanager
+def troubled(
+    store: str,
+    *,
+    front: int = NO_FRONT,
+    encrypt: bool = False,
+    workers: int = 1,
+    mock: MockUpstream | None = None,
+    upstream: str | None = None,
+) -> Iterator[Proxy]:
+    """A proxy over `store`, in front of a mock upstream of its own unless `upstream` is given."""
+    config = _CONFIG.format(
+        budget=BUDGET_S, front=front, encrypt=str(encrypt).lower(), workers=workers
+    )
+    env = {"TRIVET_SECRET": SECRET}
+    if upstream is not None:
+        with serving(upstream, store=store, config=config, env=env) as proxy:
+            proxy.mock = mock
+            yield proxy
+        return
+    with running() as (url, own), serving(url, store=store, config=config, env=env) as proxy:
+        proxy.mock = own
+        yield proxy
+
+
+def ask(proxy: Proxy, texts: Sequence[str], **headers: str) -> list[Answer]:
+    """One request for each text, all at once; every other one as a stream."""
+
+    async def all_at_once() -> list[Answer]:
+        bodies = [chat_body(text, stream=at % 2 == 1) for at, text in enumerate(texts)]
+        return await asyncio.gather(*(post(proxy.url, body, **headers) for body in bodies))
+
+    return asyncio.run(all_at_once())
+
+
+def texts(label: str, count: int) -> list[str]:
+    """Distinct prompts."""
+    return [f"{label} number {number}" for number in range(count)]
+
+
+def assert_answered(answers: Sequence[Answer], *, hits: int | None = None) -> None:
+    """Every caller got a complete 200; as many of them as `hits` from the store."""
+    assert {(answer.status, answer.complete) for answer in answers} == {(200, True)}
+    if hits is not None:
+        assert sum(exact_of(answer).get("hit") is True for answer in answers) == hits
+
+
+def exact_of(answer: Answer) -> dict[str, str | int | bool]:
+    """What the exact tier said in `Cache-Status`."""
+    return parse(answer.headers["cache-status"])["trivet-exact"]
+
+
+def calls(proxy: Proxy) -> int:
+    """Requests that reached the upstream."""
+    assert proxy.mock is not None
+    return proxy.mock.calls.total
+
+
+def lines(proxy: Proxy, event: str) -> list[dict[str, Any]]:
+    """The log lines of one event."""
+    found = (json.loads(line) for line in proxy.lines() if line.startswith("{"))
+    return [line for line in found if line["event"] == event]
+
+
+def states(proxy: Proxy, store: str) -> list[str]:
+    """The states of a store in the order in which they were logged."""
+    return [line["state"] for line in lines(proxy, "store-state") if line["store"] == store]
+
+
+def faults(proxy: Proxy) -> list[str]:
+    """Lines that no trouble of a store excuses: errors, and tracebacks."""
+    bad = [line for line in proxy.lines() if '"level":"error"' in line or "Traceback" in line]
+    return bad + [line for line in proxy.lines() if "never retrieved" in line]
+
+
+def component(proxy: Proxy, name: str) -> dict[str, Any]:
+    """A component of a readiness that says ok, with status 200."""
+    reply = proxy.get("/readyz", admin=True)
+    assert reply.status == 200
+    assert reply.json["ok"] is True
+    found = {part["name"]: part for part in reply.json["components"]}
+    part: dict[str, Any] = found[name]
+    assert part["ok"] is True
+    return part
+
+
+def metric(proxy: Proxy, name: str, **labels: str) -> float:
+    """The sum of a metric's samples that have these labels."""
+    text = proxy.get("/metrics", admin=True).body.decode()
+    total = 0.0
+    for line in text.splitlines():
+        found = re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line)
+        if found:
+            held = dict(re.findall(r'(\w+)="([^"]*)"', found[1] or ""))
+            if labels.items() <= held.items():
+                total += float(found[2])
+    return total
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
+    """Wait until something holds."""
+    limit = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < limit, f"never happened: {what}"
+        time.sleep(0.05)
+
+
+def until_up(proxy: Proxy, store: str) -> None:
+    """Wait until the store is logged as up and ready as well."""
+    name = f"store:{store}"
+    until(lambda: states(proxy, store)[-1:] == ["up"], f"{store} up in the log")
+    until(lambda: component(proxy, name)["state"] == "up", f"{store} up in /readyz")
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """Seconds that a call takes."""
+    started = time.monotonic()
+    call()
+    return time.monotonic() - started
