@@ -77,9 +77,10 @@ def _parse_strict(raw: bytes) -> Json:
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        counts = Counter(key for key, _ in pairs)
-        twice = next(key for key, count in counts.items() if count > 1)
-        raise RequestError(400, f"The JSON body names {twice!r} twice.", field=twice)
+        doubled = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        # The name goes into an error body: no lone surrogates, no megabytes.
+        name = doubled[:80].encode("utf-8", "backslashreplace").decode()
+        raise RequestError(400, f"The JSON body names {name!r} twice.", field=name)
     return made
 
 
