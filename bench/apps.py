@@ -28,6 +28,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+_HI = {"role": "user", "content": "hi"}
 STREAM_EVENTS = 20
 EVENT_GAP_S = 0.005
 
@@ -55,12 +56,9 @@ def stored_stream() -> bytes:
     """The stream that the proxy replays for the answer."""
     stored = Answer(answer(), None, "gpt-4o-mini")
     dialect = ChatDialect()
-    body = {"model": "gpt-4o-mini", "messages": [], "stream": True}
-    request = dialect.decode(json.dumps(body | {"messages": [_HI]}).encode(), {})
+    body = {"model": "gpt-4o-mini", "messages": [_HI], "stream": True}
+    request = dialect.decode(json.dumps(body).encode(), {})
     return dialect.render_stream(stored, request)
-
-
-_HI = {"role": "user", "content": "hi"}
 
 
 def floor() -> App:
@@ -95,8 +93,7 @@ def redis_floor(url: str) -> App:
         found = await client.get(key)
         if found is None:
             await client.set(key, whole)
-            found = whole
-        await reply(send, _JSON, found)
+        await reply(send, _JSON, found if type(found) is bytes else whole)
 
     return app
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from bench.apps import stored_stream
 from bench.bodies import ANSWER_BYTES, chat_body, numbered, post
 from bench.load import Job
 from bench.measure import Comparison, Effort, NewJob, Subject, compare, warm
-from bench.processes import CLIENT_CORES, SERVER_CORES, Bench, Process, free_port
+from bench.processes import CLIENT_CORES, Bench, Process, free_port
 from bench.report import Row
 
 HIT = b"; hit"
 _DISTINCT = 1000
+_TIMES: tuple[Literal["p50"], Literal["p99"]] = ("p50", "p99")
 
 
 def serve_config(upstream: str, store: str, more: str = "") -> str:
@@ -72,9 +74,9 @@ async def from_memory(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
             detail = f"{found.say('trivet')}; {found.say('floor')}"
             rate = found.ratio("trivet", "floor", "rps")
             yield Row(section, f"{where}: throughput", rate, "x", ">=", 0.6, detail)
-            for figure, bound in (("p50", 1.5), ("p99", 2.0)):
-                value = found.ratio("trivet", "floor", figure)
-                yield Row(section, f"{where}: {figure}", value, "x", "<=", bound)
+            p50, p99 = (found.ratio("trivet", "floor", figure) for figure in _TIMES)
+            yield Row(section, f"{where}: p50", p50, "x", "<=", 1.5)
+            yield Row(section, f"{where}: p99", p99, "x", "<=", 2.0)
             yield Row(section, f"{where}: CPU", found.ratio("trivet", "floor", "cpu"), "x")
     async for row in _streamed(trivet, floor, effort):
         yield row
@@ -83,7 +85,10 @@ async def from_memory(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
 
 
 async def _streamed(trivet: Process, floor: Process, effort: Effort) -> AsyncIterator[Row]:
-    shape = Shape("stream", [post(chat_body(stream=True))], len(stored_stream()))
+    asked = chat_body(stream=True)
+    shape = Shape("stream", [post(asked)], len(stored_stream()))
+    # Recorded as JSON, so that the floor's stream is the one that Trivet replays.
+    await warm(trivet.url, iter([post(asked.replace(b":true", b":false"))]), 1)
     for connections in (1, 16):
         found = await _pair(shape, trivet, floor, connections, effort)
         value = found.ratio("trivet", "floor", "first_byte")
@@ -96,7 +101,7 @@ async def from_sqlite(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
     upstream = bench.app("upstream", cores=CLIENT_CORES)
     floor = bench.app("floor")
     store = f"sqlite:{bench.folder / 'bench.sqlite'}"
-    trivet = bench.trivet(serve_config(upstream.url, store, ", front_bytes: 0"))
+    trivet = bench.trivet(serve_config(upstream.url, store, ", front_bytes: 0, budget: 5s"))
     async for row in _behind("hit from SQLite, no front", trivet, floor, 0.4, effort):
         yield row
     for process in (trivet, floor, upstream):
@@ -112,7 +117,8 @@ async def from_redis(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
     url = f"redis://127.0.0.1:{port}/0"
     upstream = bench.app("upstream", cores=CLIENT_CORES)
     floor = bench.app("redis-floor", url)
-    trivet = bench.trivet(serve_config(upstream.url, url, ", front_bytes: 0"), cores=SERVER_CORES)
+    # A crowded machine must not turn hits into misses: it is the cost that is measured.
+    trivet = bench.trivet(serve_config(upstream.url, url, ", front_bytes: 0, budget: 5s"))
     async for row in _behind("hit from Redis, no front", trivet, floor, 0.8, effort):
         yield row
     for process in (trivet, floor, upstream, redis):

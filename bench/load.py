@@ -11,6 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 from urllib.parse import urlsplit
 
 Watch = Callable[[float, bytes], None]
@@ -95,8 +96,8 @@ class _Connection(asyncio.Protocol):
         self._finished = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
+        # uvloop's transports are not registered as asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def start(self) -> None:
         """Send the first request."""
@@ -172,12 +173,11 @@ async def run(job: Job, *, seconds: float = 0.0, count: int | None = None) -> Sa
     """
     loop = asyncio.get_running_loop()
     parts = urlsplit(job.url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
     round_ = _Round(job, seconds, count)
     made = []
     for _ in range(job.connections):
-        _, connection = await loop.create_connection(
-            lambda: _Connection(round_), parts.hostname, parts.port
-        )
+        _, connection = await loop.create_connection(lambda: _Connection(round_), host, port)
         made.append(connection)
     # A collection would look like a slow answer.
     gc.collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Literal
 
 from bench.load import Job, Sample, run
 from bench.processes import Process
@@ -48,6 +49,9 @@ class Figures:
     """Microseconds of the server's CPU for one request."""
 
 
+Figure = Literal["rps", "p50", "p99", "first_byte", "cpu"]
+
+
 def figures(sample: Sample, cpu_s: float) -> Figures:
     """What a round comes down to."""
     return Figures(
@@ -71,19 +75,22 @@ class Comparison:
     def __init__(self, rounds: Mapping[str, Sequence[Figures]]) -> None:
         self._rounds = rounds
 
-    def value(self, name: str, figure: str) -> float:
+    def value(self, name: str, figure: Figure) -> float:
         """Median over the rounds."""
-        return median(getattr(one, figure) for one in self._rounds[name])
+        return median(self._each(name, figure))
 
-    def ratio(self, name: str, base: str, figure: str) -> float:
+    def ratio(self, name: str, base: str, figure: Figure) -> float:
         """Median of the rounds' ratios of `name` to `base`."""
-        pairs = zip(self._rounds[name], self._rounds[base], strict=True)
-        return median(getattr(one, figure) / getattr(other, figure) for one, other in pairs)
+        pairs = zip(self._each(name, figure), self._each(base, figure), strict=True)
+        return median(one / other for one, other in pairs)
 
-    def added(self, name: str, base: str, figure: str) -> float:
+    def added(self, name: str, base: str, figure: Figure) -> float:
         """Median of the rounds' differences."""
-        pairs = zip(self._rounds[name], self._rounds[base], strict=True)
-        return median(getattr(one, figure) - getattr(other, figure) for one, other in pairs)
+        pairs = zip(self._each(name, figure), self._each(base, figure), strict=True)
+        return median(one - other for one, other in pairs)
+
+    def _each(self, name: str, figure: Figure) -> list[float]:
+        return [float(getattr(one, figure)) for one in self._rounds[name]]
 
     def say(self, name: str) -> str:
         """The absolute figures of one server, for the table's last column."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
+import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
+from statistics import median
 
 from bench.apps import EVENT_GAP_S, STREAM_EVENTS
 from bench.bodies import ANSWER_BYTES, chat_body, numbered, post
@@ -67,15 +71,20 @@ async def _streamed(upstream: Process, trivet: Process, effort: Effort) -> Async
                 sample = await run(job, count=streams)
                 first[name] += sample.first_bytes
         where = f"streamed, c={connections}"
-        bound = 1.0
-        for what, times in (("each event", seen), ("first byte", first)):
+        # 16 streams that start together wait for each other's start: no target for that.
+        bounds = (1.0, 1.0 if connections == 1 else None)
+        both = (("each event", seen), ("first byte", first))
+        for (what, times), bound in zip(both, bounds, strict=True):
             more = percentile(times["trivet"], 50) - percentile(times["direct"], 50)
             detail = f"{len(times['trivet'])} of them"
             yield Row("miss", f"{where}: added, {what}", more * 1e3, "ms", "<=", bound, detail)
 
 
 async def beside_large_bodies(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
-    """Small hits while four bodies of 10 MB are always on their way. Nothing is pinned."""
+    """Small hits while four bodies of 10 MB are always on their way. Nothing is pinned.
+
+    Target: 99 of 100 wait less than one such body would hold up an app that parses it itself.
+    """
     everywhere = SERVER_CORES | CLIENT_CORES
     upstream = bench.app("upstream", cores=everywhere)
     trivet = bench.trivet(serve_config(upstream.url, "memory"), cores=everywhere)
@@ -98,9 +107,20 @@ async def beside_large_bodies(bench: Bench, effort: Effort) -> AsyncIterator[Row
         beside += (await small_hits()).latencies
         moved += (await large).count
     section = "10 MB bodies in flight"
-    for percent, bound in ((50, None), (99, 50.0)):
+    for percent, bound in ((50, None), (99, _parse_ms())):
         with_, without = percentile(beside, percent) * 1e3, percentile(alone, percent) * 1e3
         detail = f"{without:.2f} ms without; {moved} large bodies; the largest {max(beside):.3f} s"
         yield Row(section, f"small hits: p{percent}", with_, "ms", "<=", bound, detail)
     for process in (trivet, upstream):
         process.stop()
+
+
+def _parse_ms() -> float:
+    body = chat_body(size=_BIG)
+    took: list[float] = []
+    for _ in range(5):
+        began = time.perf_counter()
+        json.loads(body)
+        hashlib.sha256(body)
+        took.append(time.perf_counter() - began)
+    return median(took) * 1e3

@@ -101,14 +101,17 @@ def engine_serve(model: str, host: str, port: int) -> None:
 
 @main.command()
 @click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="A server config too."
+)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files for editors.")
 @as_json
 @_told
-def check(directory: Path, schema: bool, as_json: bool) -> None:
-    """Validate the policy files in DIRECTORY, and its trivet.yaml if there is one."""
+def check(directory: Path, config_file: Path | None, schema: bool, as_json: bool) -> None:
+    """Validate the policy files in DIRECTORY."""
     from trivet.middleware.inspect import check as run
 
-    sys.exit(run(directory, schema=schema, as_json=as_json))
+    sys.exit(run(directory, config_file, schema=schema, as_json=as_json))
 
 
 @main.command()

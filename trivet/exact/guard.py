@@ -136,6 +136,8 @@ class GuardedStore:
             self._reads.failures = self._budget.failures
             self._failed(self._reads, error)
             raise
+        if self._reads.reason is not None:
+            self._writes.succeed()
         self._succeeded(self._reads)
 
     async def close(self) -> None:
@@ -158,6 +160,8 @@ class GuardedStore:
     ) -> _T:
         started, outcome = self._clock(), "cancelled"
         try:
+            if operation == "put" and self._reads.reason is not None:
+                raise StoreError("open")  # The probe tries, so that no answer waits for it.
             result = await self._write(seconds, call, *args)
             outcome = "ok"
         except StoreError as error:
@@ -223,6 +227,7 @@ class GuardedStore:
                 with suppress(StoreError):
                     await _within(self._budget.put_s, self._inner.ready())
                     self._reads.succeed()
+                    self._writes.succeed()  # What failed while it was down says nothing about now.
         finally:
             self._probe = None
         self._tell()

@@ -15,6 +15,9 @@ from trivet.exact.store import Bound, ExactStore
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer
 
+PATIENCE_S = 0.25
+"""How long an answer that its caller waits for is held back until it is known to be stored."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -54,11 +57,18 @@ class ExactTier:
     """Lookups and writes over one store. No method raises; trouble is a `Miss` with its reason."""
 
     def __init__(
-        self, store: ExactStore, observer: Observer, clock: Callable[[], float] = time.time
+        self,
+        store: ExactStore,
+        observer: Observer,
+        clock: Callable[[], float] = time.time,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.store = store
         self._observer = observer
         self._clock = clock
+        self._patience_s = patience_s
+        self._writing: set[asyncio.Task[str]] = set()
 
     async def find(self, question: Question) -> Hit | Miss:
         """The stored answer to `question`, if one may be served now."""
@@ -92,7 +102,18 @@ class ExactTier:
         return random.choice(free) if free else random.choice(hits)
 
     async def keep(self, entry: Entry, bound: Bound) -> str:
-        """Store an answer. Returns why it was not stored, or an empty string."""
+        """Store an answer. Returns why it was not stored, or an empty string.
+
+        A store that does not say so within `patience_s` is `store-slow`: the write goes on, but
+        the caller, who has an answer, does not wait for it.
+        """
+        writing = asyncio.create_task(self._put(entry, bound))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.wait((writing,), timeout=self._patience_s)
+        return writing.result() if writing.done() else "store-slow"
+
+    async def _put(self, entry: Entry, bound: Bound) -> str:
         try:
             await self.store.put(entry, bound)
         except StoreError as error:

@@ -93,7 +93,11 @@ class StoreConfig(Section):
         default=64 << 20, description="Memory in front of the store; 0: none."
     )
     front_entries: int = Field(default=100_000, ge=0)
-    budget: Seconds = Field(default=0.05, description="Longest wait for a stored answer.")
+    budget: Seconds = Field(
+        default=0.05,
+        description="Longest wait for a stored answer; up to five of them for a new one to be "
+        "stored.",
+    )
     encrypt: bool = False
     secret_file: Path | None = None
 

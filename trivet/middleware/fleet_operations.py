@@ -55,11 +55,7 @@ class FleetOperations:
         )
         if self.draining:
             workers = Component("workers", False, "draining")
-        parts = {
-            part["name"]: Component(**part) for answer in answers for part in answer["components"]
-        }
-        parts.pop("server", None)
-        return Readiness(workers.ok, (workers, *parts.values()))
+        return Readiness(workers.ok, (workers, *_worst(answers)))
 
     async def stats(self) -> dict[str, Any]:
         """Each worker's figures; the stores they share appear once each."""
@@ -101,3 +97,15 @@ class FleetOperations:
     def policies(self) -> dict[str, Any]:
         """The policies in use."""
         return shown_policies(self._source)
+
+
+def _worst(answers: list[Any]) -> list[Component]:
+    """Each component of the workers once, as the one sees it that is worst off."""
+    parts: dict[str, Component] = {}
+    for answer in answers:
+        for part in answer["components"]:
+            seen = Component(**part)
+            if parts.get(seen.name, seen).state == "up":
+                parts[seen.name] = seen
+    parts.pop("server", None)
+    return list(parts.values())

@@ -12,8 +12,9 @@ from trivet.errors import ConfigError, Problem
 OK, FINDING = 0, 1
 
 
-def check(directory: Path, *, schema: bool, as_json: bool) -> int:
-    """Validate a directory of policies. Returns the exit code."""
+def check(directory: Path, config: Path | None, *, schema: bool, as_json: bool) -> int:
+    """Validate a directory of policies, and a server config. Returns the exit code."""
+    from trivet.middleware.config import server_config
     from trivet.policies.loader import json_schema, load
 
     if schema:
@@ -23,6 +24,11 @@ def check(directory: Path, *, schema: bool, as_json: bool) -> int:
     tenants: list[str] = []
     try:
         tenants = sorted(load(directory).tenants)
+    except ConfigError as error:
+        problems.extend(error.problems)
+    try:
+        if config is not None:
+            server_config(config, {})
     except ConfigError as error:
         problems.extend(error.problems)
     if as_json:

@@ -17,6 +17,7 @@ from trivet.messages import ExactKey
 from trivet.middleware.control import Component, Readiness
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
+from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
@@ -32,34 +33,26 @@ class Operations:
         metrics: PrometheusObserver,
         observer: Observer,
         explainer: Explainer,
+        health: StoreHealth,
     ) -> None:
         self._source = source
         self._store = store
         self._metrics = metrics
         self._observer = observer
         self._explainer = explainer
+        self._health = health
         self.draining = False
 
     async def ready(self) -> Readiness:
         """Not ready only while draining: a store in trouble costs hits, not answers."""
-        store = await self._store_component()
+        stores = await self._health.components(self._store)
         policies = Component("policies", True, "up", f"version {self._source.current.version}")
         if self._source.problem is not None:
             policies = Component(
                 "policies", True, "stale", f"the old set is in use: {self._source.problem}"
             )
         server = Component("server", not self.draining, "draining" if self.draining else "up")
-        return Readiness(server.ok, (server, policies, store))
-
-    async def _store_component(self) -> Component:
-        name = f"store:{self._store.name}"
-        try:
-            await self._store.ready()
-        except StoreError as error:
-            return Component(
-                name, True, "down", f"{error.reason}: requests go to the upstream, uncached"
-            )
-        return Component(name, True, "up")
+        return Readiness(server.ok, (server, policies, *stores))
 
     async def stats(self) -> dict[str, Any]:
         """Figures of this process and of its store."""

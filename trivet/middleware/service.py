@@ -26,6 +26,7 @@ from trivet.middleware.config import GatewayConfig, ServerConfig, state_dir
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fanout import fan_out
+from trivet.middleware.health import StoreHealth
 from trivet.middleware.intake import Intake
 from trivet.middleware.logs import LogObserver
 from trivet.middleware.metrics import PrometheusObserver
@@ -43,6 +44,8 @@ from trivet.policies.tenants import GatewayTrust
 from trivet.telemetry import Observer
 
 _WARM_S = 2.0
+_PATIENCE = 5
+"""Store budgets that an answer waits to be stored before its caller gets the end of it."""
 _WINDOW = 1 << 20
 """Bytes that a reader of a shared stream may fall behind before the stream waits for it."""
 
@@ -74,13 +77,14 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     gateway = gateway_trust(config.gateway)
     source = PolicySource(config.policies, secret, gateway)
     stack = AsyncExitStack()
-    metrics, observer = _observers(config)
+    health = StoreHealth()
+    metrics, observer = _observers(config, health)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
     store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
     await _warm(store)
-    tier = ExactTier(store, observer)
-    operations = Operations(source, store, metrics, observer, Explainer(routing, secret))
+    tier = ExactTier(store, observer, patience_s=_PATIENCE * config.store.budget)
+    operations = Operations(source, store, metrics, observer, Explainer(routing, secret), health)
     codec = _event_codec(seal)
     fleet = await fleet_of(config.store, seal, codec, observer, stack)
     if hub is not None:
@@ -113,11 +117,11 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     return Service(ProxyApp(reception, observer), operations, stack)
 
 
-def _observers(config: ServerConfig) -> tuple[PrometheusObserver, Observer]:
+def _observers(config: ServerConfig, health: StoreHealth) -> tuple[PrometheusObserver, Observer]:
     pricing = Pricing()
     pricing.start()
     metrics = PrometheusObserver(pricing)
-    observers: list[Observer] = [metrics, LogObserver(access=config.log_requests)]
+    observers: list[Observer] = [metrics, health, LogObserver(access=config.log_requests)]
     if config.tracing:
         observers.append(otlp_observer())
     return metrics, fan_out(*observers)

@@ -56,7 +56,7 @@ class PolicySource:
         """
         if self._directory is None:
             return
-        from watchfiles import WatchfilesRustInternalError, awatch
+        from watchfiles import awatch
 
         polling = False
         while True:
@@ -76,8 +76,8 @@ class PolicySource:
                         yield self.reload()
                     if moved:
                         break
-            except (OSError, WatchfilesRustInternalError):
-                # No such directory now, or the system's watches are used up.
+            except (OSError, RuntimeError):
+                # No such directory now, or watchfiles' RuntimeError: no watches are left.
                 polling = True
                 await asyncio.sleep(_LOOK_MS / 1000)
 

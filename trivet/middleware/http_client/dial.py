@@ -132,6 +132,7 @@ async def _connect(address: Address) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         await asyncio.get_running_loop().sock_connect(made, place)
     except BaseException:
         made.close()
