@@ -144,4 +144,7 @@ def _done(visit: Visit, sender: _Sender) -> RequestDone:
         response_bytes=sender.size,
         usage=note.usage,
         stored=note.stored,
+        traceparent=visit.traceparent,
+        received_ns=time.time_ns() - int((now - visit.began) * 1e9),
+        response_model=note.response_model,
     )

@@ -24,6 +24,7 @@ class Note:
     reason: str = ""
     upstream_s: float = 0.0
     usage: Usage | None = None
+    response_model: str = ""
     stored: bool = False
     collapsed: bool = False
 

@@ -26,7 +26,10 @@ def state_dir(env: Mapping[str, str] = os.environ) -> Path:
 class UpstreamConfig(Section):
     """One place to forward to."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Shown in metrics. A provider's name (openai, anthropic, ...) helps to price.",
+    )
     base_url: str = Field(description="With or without the closing /v1.")
     dialects: tuple[DialectFamily, ...] = ("openai", "anthropic")
     models: tuple[str, ...] = Field(
@@ -38,9 +41,6 @@ class UpstreamConfig(Section):
     credential_env: str | None = Field(
         default=None,
         description="Environment variable with the key to use; absent: the caller's own.",
-    )
-    provider: str | None = Field(
-        default=None, description="Provider name for prices; guessed from the model when absent."
     )
     stream_usage: Literal["inject", "leave"] = Field(
         default="inject",

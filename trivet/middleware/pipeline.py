@@ -221,6 +221,7 @@ def _note_result(call: Call, result: Result) -> None:
             call.note.stored = not result.reason
             call.note.reason = result.reason or call.note.reason
             call.note.usage = result.entry.usage
+            call.note.response_model = result.entry.model
         case Unstored():
             call.note.reason = result.reason
         case Failed():

@@ -65,6 +65,7 @@ class Visit:
     upstream: str = ""
     stream: bool = False
     size: int = 0
+    traceparent: str | None = None
     on_end: Callable[[], None] | None = None
 
 
@@ -124,6 +125,7 @@ class Reception:
                 401, "The API key is missing or not known here.", code="invalid_api_key"
             )
         visit.caller, policy = caller, caller.policy
+        visit.traceparent = headers.get("traceparent")
         visit.tenant = caller.tenant
         named = self._routing.by_prefix(visit.path)
         if named is not None:

@@ -42,6 +42,7 @@ class Replies:
         note.outcome, note.tier = ("hit" if fresh else "stale"), "exact"
         note.reason = "" if fresh else "stale-if-error"
         note.usage, note.collapsed = hit.entry.usage, False
+        note.response_model = hit.entry.model
         status = CacheStatus(
             "exact",
             hit=True,
