@@ -164,14 +164,15 @@ async def test_failing_writes_degrade_the_store_and_reads_go_on(rig: Rig) -> Non
     assert rig.states()[1:] == [("degraded", "full: no room"), ("up", "")]
 
 
-async def test_a_store_that_comes_back_half_is_degraded(rig: Rig) -> None:
+async def test_a_store_that_comes_back_is_tried_for_writes_anew(rig: Rig) -> None:
     rig.inner.trouble["put"] = StoreError("readonly")
     await rig.fails(3, rig.put)
     rig.inner.trouble.update(get=StoreError("refused"), ready=StoreError("refused"))
     await rig.fails(3, rig.get)
     del rig.inner.trouble["ready"]
-    await rig.until("degraded")
-    assert [state for state, _ in rig.states()] == ["degraded", "down", "degraded"]
+    await rig.until("up")
+    assert await rig.fails(4, rig.put) == ["readonly"] * 3 + ["open"]
+    assert [state for state, _ in rig.states()] == ["degraded", "down", "up", "degraded"]
 
 
 async def test_trouble_that_no_retry_changes_opens_the_breaker_at_once(rig: Rig) -> None:
@@ -251,6 +252,22 @@ async def test_an_event_loop_that_stood_still_is_no_trouble_of_the_store(
         time.sleep(0.1)
         assert await task is made
     await rig.store.close()
+
+
+async def test_the_feed_and_the_counts_are_not_asked_for_while_reads_are_open(rig: Rig) -> None:
+    assert (await rig.store.usage(None)).entries == 0
+    assert (await rig.store.changes(7)).cursor == 7
+    rig.inner.trouble.update(get=StoreError("refused"), ready=StoreError("refused"))
+    await rig.fails(3, rig.get)
+    assert await rig.fails(1, lambda: rig.store.usage(None)) == ["open"]
+    assert await rig.fails(1, lambda: rig.store.changes(0)) == ["open"]
+
+
+async def test_a_delete_goes_through(rig: Rig) -> None:
+    made = entry("a", stale_until=time.time() + 99)
+    await rig.store.put(made, FREE)
+    await rig.store.delete("t1", made.key)
+    assert await rig.get() is None
 
 
 async def test_closing_ends_the_probe_and_is_idempotent(rig: Rig) -> None:

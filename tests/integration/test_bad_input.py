@@ -175,6 +175,25 @@ def test_a_head_that_stalls_is_closed(strict: Proxy) -> None:
     assert asyncio.run(stall()) == b""
 
 
+def test_a_head_that_does_not_end_is_closed(proxy: Proxy) -> None:
+    async def flood() -> int:
+        reader, writer = await connect(proxy.url)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\n")
+        sent = 0
+        try:
+            while sent < 64 << 20:
+                writer.write(b"x-filler: " + b"x" * 8000 + b"\r\n")
+                await writer.drain()
+                sent += 8012
+        except ConnectionError:
+            pass
+        writer.close()
+        return sent
+
+    assert asyncio.run(flood()) < 32 << 20
+    assert proxy.chat("after the flood").status == 200
+
+
 def test_two_authorization_headers_are_refused(proxy: Proxy) -> None:
     data = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
 

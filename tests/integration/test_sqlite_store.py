@@ -18,6 +18,7 @@ from entries import NOW, Clock, entry, key
 from store_contract import FREE, held
 
 from trivet.errors import StoreError
+from trivet.exact import sqlite_rows
 from trivet.exact.guard import Budget, GuardedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
@@ -320,6 +321,24 @@ def test_a_full_disk_fails_writes_and_not_reads(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.read().split() == ["full", "True"]
+
+
+async def test_tombstones_and_feed_are_bounded_and_still_refuse_what_they_forgot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_rows, "_TOMBSTONES_KEPT", 10)
+    monkeypatch.setattr(sqlite_rows, "FEED_KEPT", 5)
+    async with opened(tmp_path / "c.db") as store:
+        first = await store.changes(0)
+        for number in range(30):
+            await store.purge("t1", f"tag:{number}", float(number))
+        assert (await store.changes(first.cursor)).purges is None
+        await store.put(entry("old", created=0.0, labels=frozenset({"tag:0"})), FREE)
+        await store.put(entry("new", labels=frozenset({"tag:0"})), FREE)
+        assert await held(store, "old", "new") == ["new"]
+    with closing(sqlite3.connect(tmp_path / "c.db")) as db:
+        assert db.execute("SELECT count(*) FROM tombstones").fetchone()[0] <= 11
+        assert db.execute("SELECT count(*) FROM feed").fetchone() == (5,)
 
 
 async def test_names_that_are_no_text_fail_alone(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
-from proxy import Proxy, chat_body, serving
+from proxy import Proxy, Reply, chat_body, serving
 from raw_http import Answer, post
 
 from trivet.middleware.mock_upstream.app import MockUpstream
@@ -33,28 +34,40 @@ store:
 """
 
 
+@dataclass(frozen=True)
+class Upstream:
+    """A mock upstream that several proxies may share."""
+
+    url: str
+    mock: MockUpstream
+
+
+@contextmanager
+def mocked() -> Iterator[Upstream]:
+    """A mock upstream on a free port."""
+    with running() as (url, mock):
+        yield Upstream(url, mock)
+
+
 @contextmanager
 def troubled(
     store: str,
+    upstream: Upstream | None = None,
     *,
     front: int = NO_FRONT,
     encrypt: bool = False,
     workers: int = 1,
-    mock: MockUpstream | None = None,
-    upstream: str | None = None,
+    secret: str = SECRET,
 ) -> Iterator[Proxy]:
-    """A proxy over `store`, in front of a mock upstream of its own unless `upstream` is given."""
+    """A proxy over `store`, in front of `upstream` or of a mock of its own."""
     config = _CONFIG.format(
         budget=BUDGET_S, front=front, encrypt=str(encrypt).lower(), workers=workers
     )
-    env = {"TRIVET_SECRET": SECRET}
-    if upstream is not None:
-        with serving(upstream, store=store, config=config, env=env) as proxy:
-            proxy.mock = mock
-            yield proxy
-        return
-    with running() as (url, own), serving(url, store=store, config=config, env=env) as proxy:
-        proxy.mock = own
+    with (
+        nullcontext(upstream) if upstream else mocked() as behind,
+        serving(behind.url, store=store, config=config, env={"TRIVET_SECRET": secret}) as proxy,
+    ):
+        proxy.mock = behind.mock
         yield proxy
 
 
@@ -145,6 +158,15 @@ def until_up(proxy: Proxy, store: str) -> None:
     name = f"store:{store}"
     until(lambda: states(proxy, store)[-1:] == ["up"], f"{store} up in the log")
     until(lambda: component(proxy, name)["state"] == "up", f"{store} up in /readyz")
+
+
+def text_of(answer: Answer | Reply) -> str:
+    """What a chat answer says, streamed or not."""
+    if answer.headers["content-type"].startswith("application/json"):
+        return str(json.loads(answer.body)["choices"][0]["message"]["content"])
+    events = [json.loads(line[6:]) for line in answer.body.splitlines() if line[:7] == b"data: {"]
+    deltas = (choice["delta"] for event in events for choice in event["choices"])
+    return "".join(delta.get("content") or "" for delta in deltas)
 
 
 def timed(call: Callable[[], Any]) -> float:

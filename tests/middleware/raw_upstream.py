@@ -44,7 +44,7 @@ def both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     def run(loop: str, **arguments: Any) -> None:
         run_on(loop, test(**arguments))
 
-    del run.__wrapped__  # type: ignore[attr-defined]
+    del run.__wrapped__
     own = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     run.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[own, *signature.parameters.values()]

@@ -45,7 +45,7 @@ async def stay(*_: Any) -> None:
 @both_loops
 async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
     async with serving(stay) as upstream:
-        good = (socket.AF_INET, (upstream.host, upstream.port))
+        good: Address = (socket.AF_INET, (upstream.host, upstream.port))
         with refusing() as bad, black_hole() as hole:
             for addresses in ([bad, good], [good, bad], [bad, bad, good], [bad, hole, good]):
                 made = await first_connected(addresses)
@@ -57,7 +57,7 @@ async def test_an_address_that_refuses_is_followed_by_the_next() -> None:
 async def test_a_slow_address_is_overtaken_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dial, "ATTEMPT_DELAY_S", 0.05)
     async with serving(stay) as upstream:
-        good = (socket.AF_INET, (upstream.host, upstream.port))
+        good: Address = (socket.AF_INET, (upstream.host, upstream.port))
         with black_hole() as hole:
             made = await first_connected([hole, good])
             assert made.getpeername() == good[1]
@@ -76,7 +76,7 @@ async def test_the_first_addresss_error_is_told_when_all_fail() -> None:
 @both_loops
 async def test_a_race_may_be_cancelled_at_any_step() -> None:
     async with serving(stay) as upstream:
-        good = (socket.AF_INET, (upstream.host, upstream.port))
+        good: Address = (socket.AF_INET, (upstream.host, upstream.port))
         with refusing() as bad, black_hole() as hole:
             for steps in range(12):
                 for addresses in ([hole, hole], [bad, good], [good, good]):
@@ -101,7 +101,7 @@ async def test_families_alternate_and_literals_are_not_looked_up(
         async def getaddrinfo(self, *_: Any, **__: Any) -> list[Any]:
             return six + four
 
-    monkeypatch.setattr(dial.asyncio, "get_running_loop", Loop)
+    monkeypatch.setattr("asyncio.get_running_loop", Loop)
     found = await resolve("api.test", 80)
     monkeypatch.undo()
     assert [address[0] for _, address in found] == [

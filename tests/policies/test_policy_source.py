@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,29 @@ async def test_watching_follows_a_directory_that_is_made_again(tmp_path: Path) -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def test_a_watch_that_fails_goes_on_by_polling(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's watches can be used up; a watch can also end or have nothing to tell."""
+    policy(tmp_path)
+    asked: list[bool] = []
+
+    async def awatch(*_: object, force_polling: bool, **__: object) -> AsyncIterator[set[object]]:
+        asked.append(force_polling)
+        if len(asked) == 1:
+            raise RuntimeError("no watches are left")
+        yield set()
+        yield set()
+
+    monkeypatch.setattr("watchfiles.awatch", awatch)
+    monkeypatch.setattr("trivet.policies.source._LOOK_MS", 1)
+    async for result in PolicySource(tmp_path, SECRET).watch():
+        assert result.ok
+        if len(asked) == 3:
+            break
+    assert asked == [False, True, True]
 
 
 async def test_without_a_directory_there_is_nothing_to_watch() -> None:

@@ -76,6 +76,11 @@ class Collapser:
         self._gates: dict[ExactKey, _Gate] = {}
 
     @property
+    def has_fleet(self) -> bool:
+        """Other processes may lead the same flights."""
+        return self._fleet is not None
+
+    @property
     def flights(self) -> int:
         """How many upstream calls, own and followed, run now."""
         return len(self._running)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import assert_never
 
 from trivet.canonical import digest
 from trivet.errors import UpstreamError
 from trivet.exact.collapse import Collapser, Ticket
-from trivet.exact.flight import Failed, Head, Result, Stored, Subscription, Unstored
+from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Subscription, Unstored
 from trivet.exact.key import keyed, pool_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
@@ -21,6 +22,8 @@ from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.eligibility import Bypass, Eligible
 
+_REPLAYED = Head(200, ((b"x-trivet-replayed", b"1"),), stream=False)
+"""Head of a flight without an upstream call: its result is an answer out of the store."""
 _STALE_FOR = frozenset({500, 502, 503, 504})
 """Upstream answers that a stale one may stand in for (RFC 5861 section 4)."""
 
@@ -58,7 +61,7 @@ class CachePipeline:
         call.note.outcome, call.note.reason = "miss", found.reason
         if plan.only_if_cached:
             return self._reply.not_cached(call)
-        return await self._fetch(call, plan, found)
+        return await self._fetch(call, plan, question, found)
 
     async def _find(self, question: Question, plan: Eligible) -> Hit | Miss:
         keys = [pool_key(question.key, slot) for slot in range(plan.pool or 0)]
@@ -91,7 +94,7 @@ class CachePipeline:
 
         return Live(response.status, self._reply.upstream_headers(call, response.headers), chunks())
 
-    async def _fetch(self, call: Call, plan: Eligible, missed: Miss) -> Reply:
+    async def _fetch(self, call: Call, plan: Eligible, question: Question, missed: Miss) -> Reply:
         """One upstream call per key in flight; everybody else follows it."""
         key = missed.key
         shared = plan.lookup and not plan.pool
@@ -102,7 +105,7 @@ class CachePipeline:
             ticket = await self._collapser.join(
                 flight_key,
                 call.tenant,
-                lambda flight: self._leader.run(call, plan, key, flight),
+                lambda flight: self._lead(call, plan, replace(question, key=key), flight),
                 attempt=attempt,
                 after=after,
             )
@@ -114,6 +117,19 @@ class CachePipeline:
         call.note.collapsed = False
         async with self._collapser.own_call(flight_key):
             return await self._forward(call)
+
+    async def _lead(self, call: Call, plan: Eligible, question: Question, flight: Flight) -> None:
+        """Make the upstream call, unless another process has stored the answer by now.
+
+        Between this process's miss and its claim, the process that led before may have ended.
+        """
+        if self._collapser.has_fleet and plan.lookup:
+            found = await self._exact.find(question)
+            if isinstance(found, Hit):
+                flight.start(_REPLAYED)
+                flight.finish(Stored(found.entry))
+                return
+        await self._leader.run(call, plan, question.key, flight)
 
     async def _board(self, call: Call, ticket: Ticket, missed: Miss, *, last: bool) -> Reply | None:
         """The reply that this flight gives the caller; None if a follower has to try again."""
@@ -130,6 +146,8 @@ class CachePipeline:
                 return self._reply.hit(call, missed.stale)
             if isinstance(head, Failed):
                 return self._reply.failed(call, head.error)
+            if head == _REPLAYED:
+                return await self._await_result(call, flight)
             if call.request.stream == head.stream or failed or leads:
                 reply = await self._deliver(call, flight, head, leads)
                 handed_over = isinstance(reply, Live)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from trivet.errors import ConfigError, Problem
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
+from trivet.middleware.guarded_protocol import guarded
 from trivet.middleware.service import open_service
 
 BACKLOG = 4096
@@ -29,40 +29,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def protocol_with(header_timeout: float) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, which closes a connection whose request head does not arrive in time.
-
-    A connection that is kept between requests is uvicorn's own matter (`timeout_keep_alive`).
-    """
-
-    class Protocol(HttpToolsProtocol):
-        _head_alarm: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._head_alarm = self.loop.call_later(header_timeout, transport.close)
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            if self._head_alarm is None:
-                self._head_alarm = self.loop.call_later(header_timeout, self.transport.close)
-
-        def on_headers_complete(self) -> None:
-            self._disarm()
-            super().on_headers_complete()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._disarm()
-            super().connection_lost(exc)
-
-        def _disarm(self) -> None:
-            if self._head_alarm is not None:
-                self._head_alarm.cancel()
-                self._head_alarm = None
-
-    return Protocol
 
 
 class _NotAnError(logging.Filter):
@@ -78,7 +44,7 @@ def uvicorn_server(app: Any, config: ServerConfig) -> uvicorn.Server:
     return _Server(
         uvicorn.Config(
             app,
-            http=protocol_with(config.header_timeout),
+            http=guarded(config.header_timeout),
             ws="none",
             lifespan="off",
             log_config=None,

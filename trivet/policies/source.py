@@ -58,7 +58,7 @@ class PolicySource:
             return
         from watchfiles import awatch
 
-        polling = False
+        polling = unseen = False
         while True:
             watched = _identity(self._directory)
             try:
@@ -71,8 +71,12 @@ class PolicySource:
                     yield_on_timeout=True,
                     force_polling=polling,
                 ):
-                    moved = _identity(self._directory) != watched
-                    if changes or moved:
+                    # A directory made anew may get the old one's inode, so the identity alone
+                    # does not tell.
+                    paths = [path for _, path in changes]
+                    moved = _identity(self._directory) != watched or str(self._directory) in paths
+                    if changes or moved or unseen:
+                        unseen = False
                         yield self.reload()
                     if moved:
                         break
@@ -80,6 +84,7 @@ class PolicySource:
                 # No such directory now, or watchfiles' RuntimeError: no watches are left.
                 polling = True
                 await asyncio.sleep(_LOOK_MS / 1000)
+            unseen = True
 
     def _build(self) -> TenantDirectory:
         policies = UNDECLARED if self._directory is None else load(self._directory)

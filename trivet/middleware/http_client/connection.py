@@ -9,6 +9,7 @@ from typing import Final, Protocol, cast
 from trivet.middleware.http_client.errors import Garbage, HttpError, Lost, Silent, Unsendable
 from trivet.middleware.http_client.request import Origin, Request
 from trivet.middleware.http_client.response import Incoming
+from trivet.middleware.http_client.tls import ended_on_purpose
 
 HELD: Final = 256 << 10
 """Body bytes that may wait for the consumer before the socket is read no further."""
@@ -145,7 +146,7 @@ class Connection(asyncio.Protocol):
         if incoming is None or incoming.complete:
             return
         try:
-            incoming.end()
+            incoming.end(truncated=not ended_on_purpose(self._transport))
         except Lost as error:
             self._fail(error)
         self._wake()

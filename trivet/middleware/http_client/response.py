@@ -77,12 +77,15 @@ class Incoming:
             what = "between two pieces of body" if self.headed else "in a head"
             raise self._garbage(f"more than {MAX_HEAD} bytes {what}")
 
-    def end(self) -> None:
-        """The peer has closed its side. Raises `Lost` if that does not complete the response."""
+    def end(self, *, truncated: bool = False) -> None:
+        """The peer has closed its side, or, where `truncated`, somebody between here and there.
+
+        Raises `Lost` if that does not complete the response.
+        """
         self.reusable = False
         self._parser = None
         if not self.complete:
-            if not self._until_close:
+            if truncated or not self._until_close:
                 raise Lost(begun=self.begun)
             self.complete = True
 

@@ -14,6 +14,23 @@ def default_context() -> ssl.SSLContext:
     return context
 
 
+def ended_on_purpose(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the end of a transport's input was meant by its peer.
+
+    Over TLS it was only if a closure alert came (RFC 8446 section 6.1); the loops report the bare
+    end of the TCP connection in the same way. To be called from `eof_received`.
+    """
+    tls = transport.get_extra_info("ssl_object") if transport is not None else None
+    if tls is None:
+        return transport is not None
+    try:
+        return not tls.read(1)
+    except ssl.SSLZeroReturnError:
+        return True
+    except ssl.SSLError:
+        return False
+
+
 class LazyContext:
     """Made once, in a thread, when the first https origin is asked: reading the store takes time
     and memory that a proxy in front of http upstreams does not spend."""
