@@ -66,7 +66,7 @@ class Whole:
 
 @dataclass(slots=True)
 class Live:
-    """A reply whose body is still arriving. The sender closes `chunks` whatever happens.
+    """A reply whose body is still arriving. The sender calls `close` whatever happens.
 
     An `UpstreamError` out of `chunks` means that the connection to the caller has to break off
     too: a shortened answer must not look like a complete one.
@@ -75,6 +75,16 @@ class Live:
     status: int
     headers: RawHeaders
     chunks: AsyncGenerator[bytes, None]
+    release: Callable[[], None]
+    """Lets go of what the body comes from. Not left to `chunks`: a generator that was never
+    started runs no `finally`."""
+
+    async def close(self) -> None:
+        """End the body, read to its end or not."""
+        try:
+            await self.chunks.aclose()
+        finally:
+            self.release()
 
 
 Reply = Whole | Live

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from trivet import canonical
 from trivet.errors import RequestError
 from trivet.exact.key import credential_scope
 from trivet.middleware.dialects.registry import dialect_of, route_of
@@ -38,7 +39,7 @@ class Explainer:
     def _destination(self, sample: Sample, who: Identified | None) -> Destination:
         if self._routing is None or who is None:
             return Destination("", "")
-        model = orjson.loads(sample.body).get("model")
+        model = canonical.parse(sample.body).get("model")
         route = route_of(sample.path)
         if type(model) is not str or route is None:
             raise RequestError(400, "'model' must be a non-empty string.", field="model")

@@ -26,6 +26,8 @@ HOP_BY_HOP: Final = frozenset(
         b"upgrade",
     }
 )
+_ORDINARY: Final = (b"keep-alive", b"close")
+"""Values of `Connection` that name no header."""
 CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")
 IDENTITY: Final = (*CREDENTIALS, b"cookie")
 """What tells one caller from another; each may appear once, or readers could disagree."""
@@ -39,15 +41,26 @@ REPLAYED: Final = frozenset({"openai-version", "openai-organization", "anthropic
 
 
 class RequestHeaders(Mapping[str, str]):
-    """A request's headers by lower-case name, decoded when asked for. The last value wins."""
+    """A request's headers by lower-case name, decoded when asked for.
 
-    __slots__ = ("_by_name", "raw")
+    The values of a repeated name are one list, joined in order (RFC 9110 section 5.3): no
+    directive is lost. Raises `RequestError` 400 where a header of `IDENTITY` is repeated.
+    """
+
+    __slots__ = ("_by_name", "end_to_end", "raw")
 
     def __init__(self, raw: RawHeaders) -> None:
         self.raw = raw
         self._by_name = dict(raw)
         if len(self._by_name) != len(raw):
             _refuse_doubled_identity(raw)
+            self._by_name = _joined(raw)
+        connection = self._by_name.get(b"connection")
+        self.end_to_end = raw
+        """`raw` without what `Connection` names: this may go on, and nothing else is keyed."""
+        if connection is not None and connection.lower() not in _ORDINARY:
+            named = _named_by_connection(raw)
+            self.end_to_end = [item for item in raw if item[0] not in named]
 
     def __getitem__(self, name: str) -> str:
         return self._by_name[name.encode("latin-1")].decode("latin-1")
@@ -74,6 +87,13 @@ def _refuse_doubled_identity(raw: RawHeaders) -> None:
             raise RequestError(400, f"The header {text} was sent more than once.", field=text)
 
 
+def _joined(raw: RawHeaders) -> dict[bytes, bytes]:
+    lists: dict[bytes, list[bytes]] = {}
+    for name, value in raw:
+        lists.setdefault(name, []).append(value)
+    return {name: b", ".join(values) for name, values in lists.items()}
+
+
 def _named_by_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
     return frozenset(
         part.strip().lower()
@@ -92,15 +112,12 @@ def to_upstream(
     `plain` asks the upstream for an answer without content coding, so that it can be recorded.
     """
     dropped = _NOT_FORWARDED | hidden
-    connection = headers.get_raw(b"connection")
-    if connection is not None and connection.lower() not in (b"keep-alive", b"close"):
-        dropped = dropped | _named_by_connection(headers.raw)
     if credential is not None:
         dropped = dropped | frozenset(IDENTITY)
     kept = [
         item
-        for item in headers.raw
-        if item[0] not in dropped and not item[0].startswith(b"trivet-")
+        for item in headers.end_to_end
+        if item[0] not in dropped and not item[0].startswith(b"trivet-") and not _is_own_key(*item)
     ]
     if credential is not None:
         anthropic = headers.get_raw(b"anthropic-version") is not None
@@ -114,7 +131,7 @@ def to_upstream(
 
 
 def _is_own_key(name: bytes, value: bytes) -> bool:
-    return name in CREDENTIALS and value.rpartition(b" ")[2].startswith(_OWN_KEY)
+    return name in CREDENTIALS and any(part.startswith(_OWN_KEY) for part in value.split())
 
 
 def to_caller(raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
@@ -128,7 +145,7 @@ def replayable(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...
     """The response headers that are stored with an answer."""
     return tuple(
         (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in raw
+        for name, value in ((name.lower(), value) for name, value in raw)
         if name.decode("latin-1") in REPLAYED
     )
 

@@ -84,15 +84,12 @@ class CachePipeline:
             call.note.upstream_s = loop.time() - began
             return self._reply.failed(call, error)
 
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            try:
-                async for chunk in response.chunks():
-                    yield chunk
-            finally:
-                call.note.upstream_s = loop.time() - began
-                response.close()
+        def release() -> None:
+            call.note.upstream_s = loop.time() - began
+            response.close()
 
-        return Live(response.status, self._reply.upstream_headers(call, response.headers), chunks())
+        headers = self._reply.upstream_headers(call, response.headers)
+        return Live(response.status, headers, response.chunks(), release)
 
     async def _fetch(self, call: Call, plan: Eligible, question: Question, missed: Miss) -> Reply:
         """One upstream call per key in flight; everybody else follows it."""
@@ -116,7 +113,12 @@ class CachePipeline:
                 return reply
         call.note.collapsed = False
         async with self._collapser.own_call(flight_key):
-            return await self._forward(call)
+            reply = await self._forward(call)
+        if missed.stale and reply.status in _STALE_FOR:
+            if isinstance(reply, Live):
+                await reply.close()
+            return self._reply.hit(call, missed.stale)
+        return reply
 
     async def _lead(self, call: Call, plan: Eligible, question: Question, flight: Flight) -> None:
         """Make the upstream call, unless another process has stored the answer by now.
@@ -142,14 +144,14 @@ class CachePipeline:
             failed = isinstance(head, Failed) or head.status >= 400
             if failed and not leads and not last:
                 return None
-            if missed.stale and (isinstance(head, Failed) or head.status in _STALE_FOR):
-                return self._reply.hit(call, missed.stale)
             if isinstance(head, Failed):
-                return self._reply.failed(call, head.error)
+                return self._failed(call, missed, head.error)
+            if missed.stale and head.status in _STALE_FOR:
+                return self._reply.hit(call, missed.stale)
             if head == _REPLAYED:
                 return await self._await_result(call, flight)
             if call.request.stream == head.stream or failed or leads:
-                reply = await self._deliver(call, flight, head, leads)
+                reply = await self._deliver(call, ticket, head, missed)
                 handed_over = isinstance(reply, Live)
                 return reply
             return await self._await_result(call, flight)
@@ -167,15 +169,26 @@ class CachePipeline:
         except TimeoutError:
             return None
 
+    def _failed(self, call: Call, missed: Miss, error: UpstreamError) -> Whole:
+        if missed.stale and error.status in _STALE_FOR:
+            return self._reply.hit(call, missed.stale)
+        return self._reply.failed(call, error)
+
     async def _deliver(
-        self, call: Call, flight: Subscription, head: Head, leads: bool
+        self, call: Call, ticket: Ticket, head: Head, missed: Miss
     ) -> Reply | None:
+        flight, leads = ticket.subscription, ticket.role == "lead"
         if head.stream:
-            chunks = self._stream(call, flight, leads)
-            return Live(head.status, self._reply.upstream_headers(call, head.headers), chunks)
+            headers = self._reply.upstream_headers(call, head.headers)
+            if not leads and head.status < 300:
+                call.note.outcome, call.note.tier = "collapsed", "exact"
+            return Live(head.status, headers, self._stream(call, flight, leads), flight.leave)
         if not leads and head.status < 300:
             return await self._await_result(call, flight)
-        return await self._gather(call, flight, head)
+        try:
+            return await self._gather(call, flight, head)
+        except UpstreamError as error:
+            return self._failed(call, missed, error)
 
     async def _await_result(self, call: Call, flight: Subscription) -> Reply | None:
         result = await flight.result()
@@ -187,15 +200,13 @@ class CachePipeline:
         """A JSON answer in one piece, so that its head can say whether it was stored."""
         parts: list[bytes] = []
         size = 0
-        try:
-            async for chunk in flight:
-                parts.append(chunk)
-                size += len(chunk)
-                if size > call.settings.max_entry:
-                    headers = self._reply.upstream_headers(call, head.headers)
-                    return Live(head.status, headers, self._rest(call, flight, parts))
-        except UpstreamError as error:
-            return self._reply.failed(call, error)
+        async for chunk in flight:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > call.settings.max_entry:
+                headers = self._reply.upstream_headers(call, head.headers)
+                chunks = self._rest(call, flight, parts)
+                return Live(head.status, headers, chunks, flight.leave)
         _note_result(call, await flight.result())
         headers = self._reply.upstream_headers(call, head.headers)
         return Whole(head.status, headers, b"".join(parts))
@@ -206,31 +217,28 @@ class CachePipeline:
         flight: Subscription,
         parts: list[bytes],
     ) -> AsyncGenerator[bytes, None]:
-        try:
-            yield b"".join(parts)
-            async for chunk in flight:
-                yield chunk
-            _note_result(call, await flight.result())
-        finally:
-            flight.leave()
+        yield b"".join(parts)
+        async for chunk in flight:
+            yield chunk
+        _note_result(call, await flight.result())
 
     async def _stream(
         self, call: Call, flight: Subscription, leads: bool
     ) -> AsyncGenerator[bytes, None]:
-        hide = hides_usage(call.dialect, call.request) and call.upstream.stream_usage == "inject"
+        hide = hides_usage(call.dialect, call.request)
+        if leads and call.upstream.stream_usage == "leave":
+            # Nothing was asked for on this caller's behalf; who follows may follow one who asked.
+            hide = False
         shapes = () if leads else follower_shapes(call.dialect, call.request)
         shape = StreamFilter(hide_usage=hide, shapes=shapes)
         plain = leads and not hide
-        try:
-            async for chunk in flight:
-                piece = chunk if plain else shape.push(chunk)
-                if piece:
-                    yield piece
-            if shape.rest():
-                yield shape.rest()
-            _note_result(call, await flight.result())
-        finally:
-            flight.leave()
+        async for chunk in flight:
+            piece = chunk if plain else shape.push(chunk)
+            if piece:
+                yield piece
+        if shape.rest():
+            yield shape.rest()
+        _note_result(call, await flight.result())
 
 
 def _note_result(call: Call, result: Result) -> None:
