@@ -13,6 +13,8 @@ Foreign exceptions are translated where their library is imported.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 
 class CacheError(Exception):
@@ -55,6 +57,12 @@ class RequestError(CacheError):
         self.message = message
         self.field = field
         self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions are made anew from their positional arguments: a helper process that decodes
+        # a large body has to hand this one back.
+        made = partial(RequestError, field=self.field, code=self.code)
+        return made, (self.status, self.message)
 
 
 class StoreError(CacheError):

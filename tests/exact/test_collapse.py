@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections import Counter
 from typing import Any, Literal
 
@@ -518,7 +519,10 @@ async def test_a_finished_flight_is_not_kept_in_memory() -> None:
     upstream = Upstream()
     upstream.go.set()
     collapser = make()
-    await body(await collapser.join(KEY, "t", upstream.lead))
+    ticket = await collapser.join(KEY, "t", upstream.lead)
+    flight = weakref.ref(ticket.subscription.flight)
+    await body(ticket)
+    del ticket
     await settle()
     gc.collect()
-    assert not [item for item in gc.get_objects() if isinstance(item, Flight)]
+    assert flight() is None

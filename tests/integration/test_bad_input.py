@@ -177,7 +177,7 @@ def test_a_head_that_stalls_is_closed(strict: Proxy) -> None:
 
 def test_a_head_that_does_not_end_is_closed(proxy: Proxy) -> None:
     async def flood() -> int:
-        reader, writer = await connect(proxy.url)
+        _, writer = await connect(proxy.url)
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\n")
         sent = 0
         try:

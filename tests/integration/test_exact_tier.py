@@ -100,7 +100,8 @@ def test_an_upstream_error_keeps_its_status_and_body_and_is_not_stored(
 
 
 def test_the_body_goes_upstream_as_it_came(proxy: Proxy) -> None:
-    raw = b'{ "model":"mock",\n "temperature": 0.0, "messages":[{"role":"user","content":"\\u00e9"}] }'
+    question = b'[{"role":"user","content":"\\u00e9"}]'
+    raw = b'{ "model":"mock",\n "temperature": 0.0, "messages":' + question + b" }"
     assert proxy.post("/v1/chat/completions", raw).status == 200
     assert proxy.mock is not None
     assert proxy.mock.calls.last[-1]["body"] == raw

@@ -501,11 +501,14 @@ def closing_at_reuse(kept: int, after: bytes = b"") -> Any:
 
 
 @both_loops
-async def test_a_kept_connection_that_closes_without_an_answer_is_replaced_once() -> None:
+@pytest.mark.parametrize("second", [b"second", bytes(3_000_000)])
+async def test_a_kept_connection_that_closes_without_an_answer_is_replaced_once(
+    second: bytes,
+) -> None:
     async with serving(closing_at_reuse(1)) as upstream, opened() as client:
         assert await read(client, upstream.config(), b"first") == b"hi"
-        assert await read(client, upstream.config(), b"second") == b"hi"
-        assert [body for _, body in upstream.requests] == [b"first", b"second", b"second"]
+        assert await read(client, upstream.config(), second) == b"hi"
+        assert [body for _, body in upstream.requests] == [b"first", second, second]
         assert upstream.connections == 2
 
 

@@ -40,4 +40,4 @@ class Entry:
     @property
     def size(self) -> int:
         """Bytes that count against a store's bound."""
-        return len(self.canonical) + len(self.body) + 512
+        return len(self.canonical) + len(self.body) + 896

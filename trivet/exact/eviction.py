@@ -4,7 +4,7 @@ Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023: a sma
 a main queue, and the names of what probation let go. New entries that nobody asks for again leave
 early, so that a scan does not flush what is asked for often. Against LRU on Zipf traces (exponent
 0.7 to 1.1, room for 1 to 20 % of the names) it hit 0.4 to 10 points more, with half of the traffic
-scans 2 to 10 points more, and up to 2 points less where the popular names moved every 50,000
+scans 2 to 10 points more, and up to 3 points less where the popular names moved every 50,000
 requests.
 """
 

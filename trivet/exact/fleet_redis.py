@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
@@ -69,7 +69,7 @@ class RedisFleet:
 
     def __init__(
         self,
-        factory: Callable[[], Redis],
+        factory: Callable[[], Redis | RedisCluster],
         seal: Seal,
         codec: EventCodec,
         observer: Observer,

@@ -39,7 +39,7 @@ class _Pair:
 
 
 class HubServer:
-    """Serves on the Unix domain socket `path`, mode 0600, in a directory made with mode 0700.
+    """Serves on the Unix domain socket `path`, mode 0600, in a private directory (made if absent).
 
     `lease_s` is how long a worker may be silent before it counts as dead.
     """
@@ -70,8 +70,11 @@ class HubServer:
         return len(self._workers)
 
     async def start(self) -> None:
-        """Listen. Raises `OSError` if the socket cannot be made."""
+        """Listen. Raises `OSError` if the socket cannot be made, or not in a private directory."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory = self._path.parent.stat()
+        if directory.st_uid != os.geteuid() or stat.S_IMODE(directory.st_mode) & 0o077:
+            raise PermissionError(f"{self._path.parent} is open to others: the hub needs mode 0700")
         with suppress(FileNotFoundError):
             if stat.S_ISSOCK(self._path.lstat().st_mode):
                 self._path.unlink()

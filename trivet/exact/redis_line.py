@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
 from trivet.errors import StoreError
 
@@ -30,7 +30,12 @@ class RedisLine:
     """
 
     def __init__(
-        self, client: Redis, changed: Callable[[bool, str], None], *, probe: str, limit_s: float
+        self,
+        client: Redis | RedisCluster,
+        changed: Callable[[bool, str], None],
+        *,
+        probe: str,
+        limit_s: float,
     ) -> None:
         self._client = client
         self._changed = changed

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any
 
+import structlog
+
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.middleware.call import Live, Note, Reply, Whole
-from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import ClientGone, Receive
 from trivet.middleware.reception import Reception, Visit, visit_of
@@ -19,6 +21,10 @@ from trivet.middleware.reply import error_reply
 from trivet.telemetry import Observer, RequestDone
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+_NO_BODY = frozenset({204, 304})
+"""Such responses end with their head (RFC 9110 section 6.4.1)."""
+_log = structlog.get_logger("trivet")
 
 
 class ProxyApp:
@@ -58,17 +64,41 @@ class ProxyApp:
             return await self._reception.serve(visit)
         except RequestError as error:
             visit.note.outcome, visit.note.reason = "error", error.code or f"status-{error.status}"
-            return _refusal(visit.dialect, error, "refused")
+            return _refusal(visit, error, "refused")
         except UpstreamError as error:
             visit.note.outcome, visit.note.reason = "error", error.reason
-            return _refusal(visit.dialect, error, error.reason)
+            return _refusal(visit, error, error.reason)
+        except ClientGone:
+            raise
+        except Exception as defect:
+            # The last boundary before the server: a defect is logged with its place, and told to
+            # the caller in a shape that the SDK can read.
+            _report(visit, defect)
+            visit.note.outcome, visit.note.reason = "error", "internal"
+            told = RequestError(500, "Trivet failed on this request; its log says where.")
+            return _refusal(visit, told, "internal")
 
 
-def _refusal(dialect: Dialect, error: CacheError, detail: str) -> Whole:
-    """The reply to a request that no tier was asked about."""
-    reply = error_reply(dialect, error, f"trivet-exact; fwd=bypass; detail={detail}")
-    if getattr(error, "status", 0) == 401:
+def _report(visit: Visit, defect: Exception) -> None:
+    # The message is left out: it may quote the request.
+    frames = traceback.extract_tb(defect.__traceback__)[-5:]
+    _log.error(
+        "request-failed",
+        method=visit.method,
+        api=str(visit.api),
+        error=type(defect).__name__,
+        at=" < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames)),
+    )
+
+
+def _refusal(visit: Visit, error: CacheError, detail: str) -> Whole:
+    """The reply to a request that no tier answered."""
+    reply = error_reply(visit.dialect, error, f"trivet-exact; fwd=bypass; detail={detail}")
+    if reply.status == 401:
         reply.headers.append((b"www-authenticate", b"Bearer"))
+    elif reply.status == 405 and visit.route is not None:
+        allowed = ", ".join(sorted(visit.route.methods))
+        reply.headers.append((b"allow", allowed.encode()))
     return reply
 
 
@@ -87,20 +117,22 @@ class _Sender:
         """Send all of `reply`. Raises `UpstreamError` if a live body breaks off."""
         self.status = reply.status
         if isinstance(reply, Whole):
-            await self._start(reply.status, [*reply.headers, _length(reply.body)])
+            headers = reply.headers
+            if reply.status not in _NO_BODY:
+                headers = [*headers, _length(reply.body)]
+            await self._start(reply.status, headers)
             await self._body(reply.body, more=False)
             return
         await self._live(reply)
 
     async def _live(self, reply: Live) -> None:
-        chunks = reply.chunks
         try:
             await self._start(reply.status, reply.headers)
-            async for chunk in chunks:
+            async for chunk in reply.chunks:
                 await self._body(chunk, more=True)
             await self._body(b"", more=False)
         finally:
-            await chunks.aclose()
+            await reply.close()
 
     async def _start(self, status: int, headers: RawHeaders) -> None:
         if not any(name == b"date" for name, _ in headers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
@@ -53,12 +53,19 @@ class Intake:
                 raise self._too_large()
         return b"".join(parts)
 
-    async def stream(self, receive: Receive) -> AsyncIterator[bytes]:
-        """The body as it arrives, for paths that pass through. Bounded in silence, not in size."""
+    async def stream(
+        self, receive: Receive, ended: Callable[[], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives, for paths that pass through. Bounded in silence, not in size.
+
+        `ended` is called once all of it was received.
+        """
         more = True
         while more:
             message = await self._next(receive)
             more = message.get("more_body", False)
+            if not more:
+                ended()
             if message.get("body"):
                 yield message["body"]
 
@@ -94,10 +101,13 @@ class Intake:
             if self._helper is None:
                 context = multiprocessing.get_context("spawn")
                 self._helper = ProcessPoolExecutor(1, mp_context=context)
+            helper = self._helper
             try:
-                return await loop.run_in_executor(self._helper, decode, raw, headers)
+                return await loop.run_in_executor(helper, decode, raw, headers)
             except BrokenProcessPool:
-                self._helper = None
+                # Another request may have replaced it already.
+                if self._helper is helper:
+                    self._helper = None
         return await asyncio.to_thread(decode, raw, headers)
 
     def close(self) -> None:

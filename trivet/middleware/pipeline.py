@@ -174,9 +174,7 @@ class CachePipeline:
             return self._reply.hit(call, missed.stale)
         return self._reply.failed(call, error)
 
-    async def _deliver(
-        self, call: Call, ticket: Ticket, head: Head, missed: Miss
-    ) -> Reply | None:
+    async def _deliver(self, call: Call, ticket: Ticket, head: Head, missed: Miss) -> Reply | None:
         flight, leads = ticket.subscription, ticket.role == "lead"
         if head.stream:
             headers = self._reply.upstream_headers(call, head.headers)

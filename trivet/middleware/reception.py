@@ -6,7 +6,7 @@ Authentication comes before any cache, and before the body is read.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,13 +20,9 @@ from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.dialects.embeddings import Batch, decode
 from trivet.middleware.dialects.registry import Route, route_of, voice_of
 from trivet.middleware.embeddings import Embeddings
-from trivet.middleware.headers import (
-    RawHeaders,
-    RequestHeaders,
-    to_caller,
-    to_upstream,
-)
+from trivet.middleware.headers import RawHeaders, RequestHeaders, to_upstream
 from trivet.middleware.intake import Intake, Receive
+from trivet.middleware.passthrough import check_open, framing, has_body, refuse_dots, returned
 from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.routing import Routing, Target
 from trivet.middleware.upstream import UpstreamClient
@@ -70,10 +66,9 @@ class Visit:
 
 
 def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
-    """Read an ASGI scope. The route is chosen by the decoded path, the raw one is forwarded."""
-    path: str = scope["path"]
-    query: bytes = scope["query_string"]
-    target: str = scope.get("raw_path", path.encode()).decode("latin-1")
+    """Read an ASGI scope. The path counts as it came: with escapes it is another path."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path, query = raw.decode("latin-1"), scope["query_string"].decode("latin-1")
     route = route_of(path)
     if route is not None:
         voice, family = route.voice, route.family
@@ -83,8 +78,8 @@ def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
     return Visit(
         method=scope["method"],
         path=path,
-        target=f"{target}?{query.decode('latin-1')}" if query else target,
-        query=query.decode("latin-1"),
+        target=f"{path}?{query}" if query else path,
+        query=query,
         raw_headers=scope["headers"],
         peer=scope["client"][0] if scope.get("client") else None,
         receive=receive,
@@ -127,12 +122,13 @@ class Reception:
         visit.caller, policy = caller, caller.policy
         visit.traceparent = headers.get("traceparent")
         visit.tenant = caller.tenant
+        refuse_dots(visit.path)
         named = self._routing.by_prefix(visit.path)
         if named is not None:
             self._enter_prefix(visit, named)
         route = visit.route
         if route is None or (visit.method != "POST" and visit.method in route.methods):
-            return await self._pass_through(visit, policy, headers, named)
+            return await self._pass_through(visit, headers, named)
         if visit.method not in route.methods:
             raise RequestError(
                 405, f"{visit.path} takes POST, not {visit.method}.", code="method_not_allowed"
@@ -151,13 +147,16 @@ class Reception:
         self, visit: Visit, policy: TenantPolicy, headers: RequestHeaders, named: Target | None
     ) -> Reply:
         self._intake.check_length(headers.get_raw(b"content-length"))
-        self._admission.enter(policy)
-        visit.on_end = lambda: self._admission.leave(policy, visit.size)
+        self._enter(visit, policy)
         raw = await self._intake.read(visit.receive)
         self._admission.load(policy, len(raw))
         visit.size = len(raw)
         visit.watch.arm()
         return await self._answer(visit, policy, headers, raw, named)
+
+    def _enter(self, visit: Visit, policy: TenantPolicy) -> None:
+        self._admission.enter(policy)
+        visit.on_end = lambda: self._admission.leave(policy, visit.size)
 
     async def _answer(
         self,
@@ -207,9 +206,9 @@ class Reception:
             parts=KeyParts(
                 api=request.api,
                 upstream=target.config.name,
-                base_url=target.config.base_url,
+                base_url=target.config.root + visit.path,
                 credential=self._credential(visit, target),
-                headers=key_headers(headers.raw, settings.key_headers),
+                headers=key_headers(headers.end_to_end, settings.key_headers),
                 scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
                 policy_versions=tuple(sorted(policy.versions.items())),
                 request_versions=directives.versions,
@@ -228,46 +227,29 @@ class Reception:
         return visit.caller.credential
 
     async def _pass_through(
-        self, visit: Visit, policy: TenantPolicy, headers: RequestHeaders, named: Target | None
+        self, visit: Visit, headers: RequestHeaders, named: Target | None
     ) -> Reply:
-        if visit.method not in ("GET", "HEAD", "OPTIONS") and not _may_pass(policy, visit.path):
-            raise RequestError(
-                403,
-                f"{visit.path} is not open to this tenant: its policy limits models, and this "
-                "path is not checked for them (set passthrough: true to open it).",
-                code="passthrough_closed",
-            )
+        assert visit.caller is not None
+        policy = visit.caller.policy
+        check_open(policy, visit.method, visit.path)
         target = self._routing.first(policy, visit.family, named)
         visit.upstream = target.config.name
+        self._enter(visit, policy)
         forwarded = to_upstream(headers, target.credential, self._hidden, plain=False)
-        length = headers.get_raw(b"content-length")
-        has_body = (
-            length not in (None, b"0")
-            or b"chunked" in (headers.get_raw(b"transfer-encoding") or b"").lower()
-        )
-        if length is not None and has_body:
-            forwarded.append((b"content-length", length))
-        body: bytes | AsyncIterator[bytes] = self._intake.stream(visit.receive) if has_body else b""
+        body: bytes | AsyncIterator[bytes] = b""
+        if has_body(headers):
+            body = self._intake.stream(visit.receive, visit.watch.begin)
+        else:
+            visit.watch.begin()
         began = time.perf_counter()
         response = await self._client.send(
-            target.config, visit.method, visit.target, forwarded, body
+            target.config, visit.method, visit.target, forwarded + framing(headers), body
         )
-        visit.watch.arm()
+        visit.watch.begin()
         visit.note.outcome, visit.note.reason = "bypass", "passthrough"
 
-        async def chunks() -> AsyncGenerator[bytes, None]:
-            try:
-                async for chunk in response.chunks():
-                    yield chunk
-            finally:
-                visit.note.upstream_s = time.perf_counter() - began
-                response.close()
+        def release() -> None:
+            visit.note.upstream_s = time.perf_counter() - began
+            response.close()
 
-        status = (b"cache-status", b"trivet-exact; fwd=bypass; detail=passthrough")
-        return Live(response.status, [*to_caller(response.headers), status], chunks())
-
-
-def _may_pass(policy: TenantPolicy, path: str) -> bool:
-    if policy.passthrough is not None:
-        return policy.passthrough
-    return policy.models is None or path.removeprefix("/v1") == "/messages/count_tokens"
+        return Live(response.status, returned(response), response.chunks(), release)

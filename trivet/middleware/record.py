@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from trivet.errors import UpstreamError
@@ -142,15 +142,20 @@ def _body(call: Call) -> bytes:
     return request.forward
 
 
+def forbids_storing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the upstream said `Cache-Control: no-store`."""
+    return any(
+        name.lower() == b"cache-control" and b"no-store" in value.lower() for name, value in headers
+    )
+
+
 def _copy_for(call: Call, response: UpstreamResponse, streamed: bool) -> _Copy:
-    if not 200 <= response.status < 300:
+    if response.status != 200:
+        # A replay says 200: other successes (accepted, partial) are another answer.
         return _NoCopy(f"status-{response.status}")
     if response.coded:
         return _NoCopy("content-encoding")
-    if any(
-        name.lower() == b"cache-control" and b"no-store" in value.lower()
-        for name, value in response.headers
-    ):
+    if forbids_storing(response.headers):
         return _NoCopy("upstream-no-store")
     if streamed:
         return _StreamCopy(call.dialect.recorder(call.request), call.settings.max_entry)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
+from trivet.canonical import parse
 from trivet.exact.entry import Entry
 from trivet.exact.tool_ids import mint
 from trivet.messages import Request
 from trivet.middleware.dialects.base import Dialect, as_mapping
+from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.sse import Splitter
 
 _ID_FIELDS = (b"id", b"call_id", b"item_id", b"tool_use_id")
@@ -36,9 +39,9 @@ def render(dialect: Dialect, entry: Entry, request: Request, *, zero_usage: bool
 def _render(dialect: Dialect, entry: Entry, request: Request, zero_usage: bool) -> bytes:
     answer = entry.answer
     if zero_usage:
-        body = orjson.loads(answer.body)
+        body = parse(answer.body)
         body["usage"] = _zeroed(body.get("usage"))
-        answer = type(answer)(orjson.dumps(body), answer.usage, answer.model, answer.ids)
+        answer = replace(answer, body=compact(body))
     if request.stream:
         return dialect.render_stream(answer, request)
     return dialect.render_json(answer, request)
@@ -85,7 +88,10 @@ class FollowerIds:
         name, space, old = found.groups()
         new = self._made.get(old)
         if new is None:
-            new = self._made[old] = mint(old.decode("utf-8", "replace"), self._nonce).encode()
+            # Other bytes come back as they were: no id that can be minted has any.
+            text = old.decode("utf-8", "surrogateescape")
+            new = mint(text, self._nonce).encode("utf-8", "surrogateescape")
+            self._made[old] = new
         return b'"%b":%b"%b"' % (name, space, new)
 
 
@@ -136,7 +142,8 @@ def follower_shapes(dialect: Dialect, request: Request) -> tuple[Shape, ...]:
     def follow(event: bytes) -> bytes:
         return dialect.follow(event, request)
 
-    return (follow,) if request.keep_ids else (follow, FollowerIds())
+    # What is the caller's own is written last: it is not an id of the answer.
+    return (follow,) if request.keep_ids else (FollowerIds(), follow)
 
 
 def hides_usage(dialect: Dialect, request: Request) -> bool:
@@ -149,8 +156,11 @@ def ask_usage(forward: bytes) -> bytes:
 
     Without `stream_options` the field is written into the text, so that all other bytes stay.
     """
-    if b'"stream_options"' not in forward:
+    if b'"stream_options"' not in forward and b"\\u" not in forward:
         return forward.rstrip()[:-1] + b',"stream_options":{"include_usage":true}}'
-    body = orjson.loads(forward)
-    body["stream_options"] = {**as_mapping(body.get("stream_options")), "include_usage": True}
-    return orjson.dumps(body)
+    # The name may be there, and may be written with escapes.
+    body = parse(forward)
+    if "stream_options" not in body:
+        return forward.rstrip()[:-1] + b',"stream_options":{"include_usage":true}}'
+    body["stream_options"] = {**as_mapping(body["stream_options"]), "include_usage": True}
+    return compact(body)

@@ -9,7 +9,7 @@ from trivet.middleware.intake import Receive
 
 
 class Watch:
-    """Cancels the request's task when the caller disconnects.
+    """Cancels the task that made it when the caller disconnects.
 
     Armed once the body was read; it costs a task, so it starts only when the reply has to wait.
     """
@@ -19,7 +19,7 @@ class Watch:
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self._armed = False
-        self._owner: asyncio.Task[Any] | None = None
+        self._owner: asyncio.Task[Any] | None = asyncio.current_task()
         self._task: asyncio.Task[None] | None = None
         self.gone = False
 
@@ -28,9 +28,8 @@ class Watch:
         self._armed = True
 
     def start(self) -> None:
-        """Begin to watch; to be called by the request's own task."""
+        """Begin to watch, if the body was read."""
         if self._armed and self._task is None:
-            self._owner = asyncio.current_task()
             self._task = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
@@ -39,6 +38,11 @@ class Watch:
         self.gone = True
         if self._owner is not None:
             self._owner.cancel()
+
+    def begin(self) -> None:
+        """`arm` and `start`."""
+        self.arm()
+        self.start()
 
     def stop(self) -> None:
         """End the watch."""

@@ -112,7 +112,7 @@ class ExactPolicy(ExactSettings):
 
 
 class SemanticPolicy(Section):
-    """The `semantic:` section. The tier serves nothing that is not measured: it cannot be opened."""
+    """The `semantic:` section. The tier serves nothing unmeasured: it cannot be opened yet."""
 
     enabled: Literal[False] = False
 

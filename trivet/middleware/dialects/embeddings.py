@@ -2,15 +2,19 @@
 
 https://platform.openai.com/docs/api-reference/embeddings. A vector is kept as the upstream sent
 it: `f` and 32-bit floats where they hold every value exactly, else `d` and 64-bit floats.
+
+One entry answers in both encodings only where both are known to be 32-bit floats: a request with
+fields beyond OpenAI's (`output_dtype`, `embed_dtype`, ...) may get other numbers, so its encoding
+is keyed. A request for another encoding is not cached.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,11 +24,12 @@ from trivet.canonical import dump, envelope
 from trivet.errors import RequestError
 from trivet.messages import Api, NotStored, Request, Usage
 from trivet.middleware.dialects.base import Headers, as_mapping
-from trivet.middleware.dialects.bodies import compact
+from trivet.middleware.dialects.bodies import compact, token_count
 from trivet.middleware.dialects.openai_shapes import read
 
 PATH: Final = "/v1/embeddings"
 _TRANSPORT: Final = frozenset({"user", "encoding_format", "input"})
+_OPENAIS: Final = frozenset({"model", "input", "dimensions", "user", "encoding_format"})
 
 Encoding = Literal["float", "base64"]
 
@@ -56,13 +61,15 @@ def decode(raw: bytes, _headers: Headers) -> Batch:
     model = body.get("model")
     if type(model) is not str or not model:
         raise RequestError(400, "'model' must be a non-empty string.", field="model")
-    encoding: Any = body.get("encoding_format") or "float"
-    if encoding not in ("float", "base64"):
-        raise RequestError(
-            400, "'encoding_format' must be 'float' or 'base64'.", field="encoding_format"
-        )
+    encoding: Any = body.get("encoding_format")
+    if encoding is None:
+        encoding = "float"
+    if type(encoding) is not str:
+        raise RequestError(400, "'encoding_format' must be a string.", field="encoding_format")
     inputs = _items(body.get("input"))
     shared = {name: value for name, value in body.items() if name not in _TRANSPORT}
+    if not _OPENAIS.issuperset(body):
+        shared["encoding_format"] = encoding
     canonicals = tuple(dump(envelope({**shared, "input": item})) for item in inputs)
     request = Request(
         api=Api.EMBEDDINGS,
@@ -72,6 +79,7 @@ def decode(raw: bytes, _headers: Headers) -> Batch:
         canonical=dump(envelope({**shared, "input": list(inputs)})),
         choices=len(inputs),
         user=body["user"] if type(body.get("user")) is str else None,
+        uncacheable=None if encoding in ("float", "base64") else "encoding-format",
         directives=directives,
     )
     return Batch(request, body, inputs, canonicals, encoding)
@@ -123,6 +131,8 @@ def read_answer(body: bytes, count: int) -> Vectors | NotStored:
         packed[item["index"]] = vector
     if sorted(packed) != list(range(count)) or len(data) != count:
         return NotStored("missing-vector")
+    if len(set(map(dimensions, packed.values()))) != 1:
+        return NotStored("uneven-vectors")
     model = answer.get("model")
     return Vectors(
         tuple(packed[index] for index in range(count)),
@@ -132,28 +142,54 @@ def read_answer(body: bytes, count: int) -> Vectors | NotStored:
 
 
 def _usage(given: Any) -> Usage | None:
-    tokens = as_mapping(given).get("prompt_tokens")
-    return Usage(tokens, 0) if type(tokens) is int else None
+    tokens = token_count(as_mapping(given).get("prompt_tokens"))
+    return None if tokens is None else Usage(tokens, 0)
+
+
+def dimensions(packed: bytes) -> int:
+    """How many numbers a packed vector has."""
+    return (len(packed) - 1) // (4 if packed[:1] == b"f" else 8)
 
 
 def pack(embedding: Any) -> bytes | None:
-    """A vector in stored form; None if it is no vector."""
+    """A vector in stored form; None if it is no vector of finite numbers."""
     if type(embedding) is str:
-        try:
-            raw = b64decode(embedding, validate=True)
-        except Base64Error:
-            return None
-        return b"f" + raw if raw and len(raw) % 4 == 0 else None
-    if type(embedding) is not list or not embedding:
+        return _pack_base64(embedding)
+    if type(embedding) is not list or not embedding or not _NUMBERS.issuperset(_types(embedding)):
         return None
     try:
         wide = array("d", embedding)
-        narrow = array("f", embedding)
-    except (TypeError, OverflowError):
+    except OverflowError:
         return None
+    if not _finite(wide):
+        return None
+    narrow = array("f", embedding)
     if list(narrow) == list(wide):
         return b"f" + _little(narrow)
     return b"d" + _little(wide)
+
+
+_NUMBERS: Final = frozenset({float, int})
+
+
+def _types(values: Iterable[Any]) -> set[type]:
+    return set(map(type, values))
+
+
+def _pack_base64(text: str) -> bytes | None:
+    try:
+        raw = b64decode(text, validate=True)
+    except ValueError:  # Not base64, or not even ASCII.
+        return None
+    if not raw or len(raw) % 4:
+        return None
+    packed = b"f" + raw
+    return packed if _finite(_numbers(packed)) else None
+
+
+def _finite(numbers: Iterable[float]) -> bool:
+    # A sum keeps every infinity and NaN: one C loop in place of a call a number.
+    return math.isfinite(sum(numbers))
 
 
 def render(packed: bytes, encoding: Encoding) -> str | list[float]:
