@@ -47,12 +47,14 @@ class Figures:
     """Median, to the first byte of the body."""
     cpu: float
     """Microseconds of the server's CPU for one request."""
+    waited: float
+    """Microseconds for one request in which others had its core: 0 on a quiet machine."""
 
 
-Figure = Literal["rps", "p50", "p99", "first_byte", "cpu"]
+Figure = Literal["rps", "p50", "p99", "first_byte", "cpu", "waited"]
 
 
-def figures(sample: Sample, cpu_s: float) -> Figures:
+def figures(sample: Sample, cpu_s: float, waited_s: float) -> Figures:
     """What a round comes down to."""
     return Figures(
         rps=sample.count / sample.seconds,
@@ -60,6 +62,7 @@ def figures(sample: Sample, cpu_s: float) -> Figures:
         p99=percentile(sample.latencies, 99) * 1e3,
         first_byte=percentile(sample.first_bytes, 50) * 1e3,
         cpu=cpu_s / sample.count * 1e6,
+        waited=waited_s / sample.count * 1e6,
     )
 
 
@@ -96,7 +99,11 @@ class Comparison:
         """The absolute figures of one server, for the table's last column."""
         rps, p50 = self.value(name, "rps"), self.value(name, "p50")
         p99, cpu = self.value(name, "p99"), self.value(name, "cpu")
-        return f"{name} {rps:,.0f} rps, p50 {p50:.2f} p99 {p99:.2f} ms, {cpu:.0f} us CPU"
+        waited = self.value(name, "waited")
+        return (
+            f"{name} {rps:,.0f} rps, p50 {p50:.2f} p99 {p99:.2f} ms, {cpu:.0f} us CPU"
+            f" (+{waited:.0f} waiting)"
+        )
 
 
 async def compare(subjects: Mapping[str, Subject], effort: Effort) -> Comparison:
@@ -107,9 +114,10 @@ async def compare(subjects: Mapping[str, Subject], effort: Effort) -> Comparison
     for turn in range(effort.rounds):
         order = list(subjects.items())
         for name, subject in order if turn % 2 == 0 else reversed(order):
-            before = subject.process.cpu_s()
+            process = subject.process
+            cpu, waited = process.cpu_s(), process.waited_s()
             sample = await run(subject.job(), seconds=effort.seconds)
-            rounds[name].append(figures(sample, subject.process.cpu_s() - before))
+            rounds[name].append(figures(sample, process.cpu_s() - cpu, process.waited_s() - waited))
     return Comparison(rounds)
 
 

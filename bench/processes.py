@@ -79,6 +79,10 @@ class Process:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
+    def waited_s(self) -> float:
+        """Time so far that it could have run and another process had its core."""
+        return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+
     def resident_bytes(self) -> int:
         """Resident memory now."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])

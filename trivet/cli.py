@@ -100,18 +100,23 @@ def engine_serve(model: str, host: str, port: int) -> None:
 
 
 @main.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="A server config too."
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files for editors.")
 @as_json
 @_told
-def check(directory: Path, config_file: Path | None, schema: bool, as_json: bool) -> None:
+def check(directory: Path | None, config_file: Path | None, schema: bool, as_json: bool) -> None:
     """Validate the policy files in DIRECTORY."""
-    from trivet.middleware.inspect import check as run
+    from trivet.middleware import inspect
 
-    sys.exit(run(directory, config_file, schema=schema, as_json=as_json))
+    if schema:
+        click.echo(inspect.schema())
+    elif directory is None and config_file is None:
+        raise click.UsageError("Give the DIRECTORY of the policy files.")
+    else:
+        sys.exit(inspect.check(directory, config_file, as_json=as_json))
 
 
 @main.command()
@@ -157,6 +162,8 @@ def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which
     """Forget stored answers of a tenant in every process of a running proxy."""
     from trivet.middleware.admin_client import AdminClient
 
+    if sum(value is not None for value in which.values()) > 1:
+        raise click.UsageError("Give one of --tag, --version and --key, or none of them.")
     count = AdminClient(admin, admin_key).purge(tenant, **which)
     if as_json:
         click.echo(json.dumps({"purged": count}))

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -321,22 +321,38 @@ def test_over_tls_only_a_closure_alert_ends_a_body_without_length(
     run(loop, test)
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_port_that_speaks_no_tls_is_given_up(loop: str, said: bytes) -> None:
+@pytest.mark.parametrize(
+    ("said", "seconds", "reason"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", 30.0, "upstream-refused"),
+        (b"", 30.0, "upstream-refused"),
+        (None, 0.2, "upstream-connect"),
+    ],
+)
+def test_a_port_that_speaks_no_tls_is_given_up(
+    loop: str, said: bytes | None, seconds: float, reason: str
+) -> None:
     async def test(client: UpstreamClient) -> None:
+        over = asyncio.Event()
+
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
-            writer.write(said)
-            await asyncio.sleep(0 if said else 0.6)
+            if said is None:
+                await reader.read()
+            else:
+                writer.write(said)
             writer.close()
+            over.set()
 
-        server = await asyncio.start_server(handle, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(UpstreamError) as caught:
-            await get(client, upstream_at(f"https://127.0.0.1:{port}", connect_timeout=0.3))
-        assert caught.value.reason == ("upstream-refused" if said else "upstream-connect")
-        server.close()
-        await asyncio.sleep(0.7)
+        async with await asyncio.start_server(handle, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            upstream = upstream_at(f"https://127.0.0.1:{port}", connect_timeout=seconds)
+            with pytest.raises(UpstreamError) as caught:
+                await get(client, upstream)
+            assert caught.value.reason == reason
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), 5)
+            await asyncio.sleep(0.02)
 
     run(loop, test)
 

@@ -19,8 +19,10 @@ from trivet.middleware.mock_upstream.run import running
 from trivet.middleware.status import parse
 
 SECRET = "0123456789abcdef" * 4
-BUDGET_S = 0.1
-"""The `store.budget` of every proxy here: also the longest wait for a write to be confirmed."""
+BUDGET_S = 0.3
+"""The `store.budget` of a proxy here, unless told otherwise."""
+PATIENT_S = 5.0
+"""A budget for stores that say at once what is wrong: a busy machine must not add timeouts."""
 GENEROUS = 30
 """What a busy machine may make of a budget; far less than a hundred requests that pay it each."""
 FRONT, NO_FRONT = 64 << 20, 0
@@ -58,10 +60,11 @@ def troubled(
     encrypt: bool = False,
     workers: int = 1,
     secret: str = SECRET,
+    budget: float = BUDGET_S,
 ) -> Iterator[Proxy]:
     """A proxy over `store`, in front of `upstream` or of a mock of its own."""
     config = _CONFIG.format(
-        budget=BUDGET_S, front=front, encrypt=str(encrypt).lower(), workers=workers
+        budget=budget, front=front, encrypt=str(encrypt).lower(), workers=workers
     )
     with (
         nullcontext(upstream) if upstream else mocked() as behind,
@@ -167,6 +170,37 @@ def text_of(answer: Answer | Reply) -> str:
     events = [json.loads(line[6:]) for line in answer.body.splitlines() if line[:7] == b"data: {"]
     deltas = (choice["delta"] for event in events for choice in event["choices"])
     return "".join(delta.get("content") or "" for delta in deltas)
+
+
+def one_by_one(proxy: Proxy, label: str) -> float:
+    """Seconds that twenty requests take, one after another; all are answered."""
+
+    def twenty() -> None:
+        for text in texts(label, 20):
+            assert_answered(ask(proxy, [text]), hits=0)
+
+    return timed(twenty)
+
+
+def until_stored(proxy: Proxy) -> None:
+    """Send requests until an answer is stored: writes are tried by requests only."""
+    numbers = iter(range(10_000))
+
+    def stored() -> bool:
+        return exact_of(ask(proxy, [f"try {next(numbers)}"])[0]).get("stored") is True
+
+    until(stored, "an answer is stored again")
+
+
+def operations(proxy: Proxy, store: str, operation: str, outcome: str) -> float:
+    """How many calls of a store ended so."""
+    return metric(
+        proxy,
+        "trivet_store_operations_total",
+        store=store,
+        operation=operation,
+        outcome=outcome,
+    )
 
 
 def timed(call: Callable[[], Any]) -> float:

@@ -158,7 +158,7 @@ class TestExplain:
         parts = KeyParts(
             api=Api.CHAT,
             upstream="main",
-            base_url="http://upstream",
+            base_url="http://upstream/v1/chat/completions",
             credential=b"c" * 32,
             headers=(("openai-project", "p"),),
             scope=Scope("acme"),

@@ -23,6 +23,8 @@ from trivet.telemetry import Observer, StoreOperation, StoreState
 _T = TypeVar("_T")
 _STALL_S = 0.01
 """A timer that fires this much late says that the event loop stood still, not the store."""
+_LONGEST = 10
+"""Times its budget that a call may take when the event loop is busy with other things."""
 _FATAL = frozenset({"corrupt", "auth", "format", "policy"})
 """Reasons that another try will not change: they open the breaker at the first failure."""
 _OURS = frozenset({"unstorable", "closed"})
@@ -235,9 +237,8 @@ class GuardedStore:
 
 async def _within(seconds: float, work: Awaitable[_T]) -> _T:
     """The result of `work`, or `StoreError("timeout")` after about `seconds`."""
-    loop = asyncio.get_running_loop()
     limit = asyncio.timeout(None)
-    timer = loop.call_later(seconds, _expire, loop, limit, loop.time() + seconds)
+    alarm = _Alarm(limit, seconds)
     try:
         async with limit:
             return await work
@@ -248,10 +249,33 @@ async def _within(seconds: float, work: Awaitable[_T]) -> _T:
     except Exception as error:  # A store must never fail a request, whatever its library does.
         raise StoreError("internal", f"internal: {type(error).__name__}: {error}") from error
     finally:
-        timer.cancel()
+        alarm.cancel()
 
 
-def _expire(loop: asyncio.AbstractEventLoop, limit: asyncio.Timeout, due: float) -> None:
-    now = loop.time()
-    # After a stall of the loop, an answer that is there already has not been read yet.
-    limit.reschedule(now + _STALL_S if now - due > _STALL_S else now)
+class _Alarm:
+    """Ends `limit` after `seconds`, in so far as the event loop was there to see an answer.
+
+    While the loop itself comes late, an answer that has arrived may lie unread: the store is
+    given as much time again, up to `_LONGEST` times `seconds` in all.
+    """
+
+    __slots__ = ("_due", "_last", "_limit", "_loop", "_timer")
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._due = self._loop.time() + seconds
+        self._last = self._due + (_LONGEST - 1) * seconds
+        self._timer = self._loop.call_at(self._due, self._ring)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _ring(self) -> None:
+        now = self._loop.time()
+        late = now - self._due
+        if late <= _STALL_S or now >= self._last:
+            self._limit.reschedule(now)
+        else:
+            self._due = min(now + late, self._last)
+            self._timer = self._loop.call_at(self._due, self._ring)

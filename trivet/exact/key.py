@@ -57,6 +57,7 @@ class KeyParts:
     api: Api
     upstream: str
     base_url: str
+    """The URL that is asked, its path included and its query not."""
     credential: bytes
     """Whose account pays, opaque: see `credential_scope`. Thinking signatures are bound to it."""
     headers: Pairs

@@ -36,7 +36,9 @@ class UpstreamConfig(Section):
         default=("*",), description="Models that go here (wildcards); the first match wins."
     )
     prefix: str = Field(
-        default="", description="Requests under this path go here too, with the prefix cut off."
+        default="",
+        pattern=r"^(/[!-~]*)?$",
+        description="Requests under this path go here too, with the prefix cut off.",
     )
     credential_env: str | None = Field(
         default=None,
@@ -118,8 +120,10 @@ class ServerConfig(Section):
     store: StoreConfig = StoreConfig()
     workers: int = Field(default=1, ge=1, le=64)
     max_body: Size = 32 << 20
-    body_timeout: Seconds = Field(default=30.0, description="Longest silence within a body.")
-    header_timeout: Seconds = Field(default=20.0, description="Longest time for a request's head.")
+    body_timeout: Seconds = Field(default=30.0, gt=0, description="Longest silence within a body.")
+    header_timeout: Seconds = Field(
+        default=20.0, gt=0, description="Longest time for a request's head."
+    )
     collapse_wait: Seconds = Field(
         default=120.0, description="How long a follower waits for a leader's first byte."
     )
@@ -148,8 +152,20 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
         if value is None:
             continue
         section, _, key = name.rpartition(".")
-        target = settings.setdefault(section, {}) if section else settings
-        target[key] = value
+        if not section:
+            settings[key] = value
+        elif isinstance(settings.get(section) or {}, dict):
+            settings[section] = {**(settings.get(section) or {}), key: value}
+    if not settings.get("upstreams"):
+        raise ConfigError(
+            Problem(
+                str(file or "command line"),
+                0,
+                0,
+                "upstreams",
+                "no upstream is declared: give --upstream URL, or list them in the config file",
+            )
+        )
     try:
         return ServerConfig.model_validate(settings)
     except ValidationError as error:

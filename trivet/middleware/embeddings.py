@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trivet.canonical import digest
 from trivet.errors import UpstreamError
 from trivet.exact.collapse import Collapser
-from trivet.exact.entry import Entry
 from trivet.exact.flight import Failed, Flight, Head, Subscription, Unstored
-from trivet.exact.key import keyed
-from trivet.exact.store import Bound
-from trivet.exact.tier import ExactTier, Hit, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey, NotStored, Usage
+from trivet.middleware.batches import (
+    Asked,
+    entry_of,
+    go_together,
+    missing_in,
+    questions_of,
+    reason_of,
+    stale_of,
+)
 from trivet.middleware.call import Call, Reply, Whole
 from trivet.middleware.dialects.embeddings import (
     Batch,
@@ -25,10 +31,12 @@ from trivet.middleware.dialects.embeddings import (
     remainder,
     write_answer,
 )
+from trivet.middleware.record import STALE_FOR, bound_of, forbids_storing
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.eligibility import Eligible
 
+_FLIGHT = b"trivet-embeddings"
 _SERVED = "vectors"
 """Result of a flight that carries a batch: its items are stored one by one, not as a whole."""
 
@@ -49,94 +57,113 @@ class Embeddings:
         collapser: Collapser,
         client: UpstreamClient,
         replies: Replies,
+        collapse_wait: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._exact = exact
         self._collapser = collapser
         self._client = client
         self._reply = replies
+        self._wait = collapse_wait
         self._clock = clock
 
     async def answer(self, call: Call, batch: Batch, plan: Eligible) -> Reply:
         """The reply to one batch."""
-        questions = [_question(call, canonical, plan) for canonical in batch.canonicals]
-        found = await self._find(questions, plan)
-        missing = _first_of_each(questions, found)
+        questions = questions_of(call, batch, plan)
+        found, misses = await self._find(questions, plan)
+        asked = Asked(call, batch, plan, questions, found, stale_of(misses))
+        missing = missing_in(questions, found)
         if not missing:
-            return self._from_store(call, batch, [found[question.key] for question in questions])
+            return self._from_store(asked, found)
         call.note.outcome = "miss"
-        call.note.reason = "" if len(missing) == len(batch.inputs) else "partial"
+        call.note.reason = reason_of(misses) or ("partial" if found else "")
         if plan.only_if_cached:
             return self._reply.not_cached(call)
-        return await self._complete(call, batch, plan, (questions, found, missing))
+        return await self._complete(asked, missing)
 
-    async def _find(self, questions: Sequence[Question], plan: Eligible) -> dict[ExactKey, Hit]:
+    async def _find(
+        self, questions: Sequence[Question], plan: Eligible
+    ) -> tuple[dict[ExactKey, Hit], list[Miss]]:
+        """What is stored, and why the rest is not. Vectors that do not go together are no hits."""
         if not plan.lookup:
-            return {}
+            return {}, [Miss("no-cache", questions[0].key)]
         distinct = {question.key: question for question in questions}
         results = await asyncio.gather(*map(self._exact.find, distinct.values()))
-        return {
-            key: result
-            for key, result in zip(distinct, results, strict=True)
-            if isinstance(result, Hit)
-        }
+        found = {result.entry.key: result for result in results if isinstance(result, Hit)}
+        if not go_together(found.values()):
+            return {}, [Miss("model-changed", questions[0].key)]
+        return found, [result for result in results if isinstance(result, Miss)]
 
-    def _from_store(self, call: Call, batch: Batch, hits: Sequence[Hit]) -> Whole:
-        oldest = max(hits, key=lambda hit: hit.age)
+    def _from_store(self, asked: Asked, found: Mapping[ExactKey, Hit]) -> Whole:
+        call, batch = asked.call, asked.batch
+        hits = [found[question.key] for question in asked.questions]
+        told = min(hits, key=lambda hit: (hit.ttl > 0, -hit.age))
         known = [hit.entry.usage for hit in hits]
         usage = Usage(sum(item.input_tokens for item in known if item), 0) if all(known) else None
         tokens = usage.input_tokens if usage and call.policy.usage_on_hit == "keep" else 0
-        body = write_answer(
-            [hit.entry.body for hit in hits], batch.encoding, oldest.entry.model, tokens
-        )
-        return self._reply.composed(call, oldest, body, usage)
+        packed = [hit.entry.body for hit in hits]
+        body = write_answer(packed, batch.encoding, told.entry.model, tokens)
+        return self._reply.composed(call, told, body, usage)
 
-    async def _complete(
-        self,
-        call: Call,
-        batch: Batch,
-        plan: Eligible,
-        state: tuple[Sequence[Question], dict[ExactKey, Hit], Sequence[int]],
-    ) -> Reply:
-        questions, found, missing = state
-        body = remainder(batch, missing)
-        started = self._clock()
-        fetched = await self._fetch(call, body, [questions[at].key for at in missing], plan)
-        if isinstance(fetched, UpstreamError):
-            return self._reply.failed(call, fetched)
-        headers = self._reply.upstream_headers
-        if not 200 <= fetched.status < 300:
-            call.note.reason = f"status-{fetched.status}"
-            return Whole(fetched.status, headers(call, fetched.headers), fetched.body)
-        vectors = read_answer(fetched.body, len(missing))
-        whole = len(missing) == len(batch.inputs)
+    async def _complete(self, asked: Asked, missing: Sequence[int]) -> Reply:
+        """Ask for the items at `missing`, and put the answer together."""
+        call, started = asked.call, self._clock()
+        fetched = await self._fetch(asked, missing)
+        if isinstance(fetched, UpstreamError) or fetched.status >= 400:
+            return self._stand_in(asked, fetched.status) or self._failed(call, fetched)
+        whole = len(missing) == len(asked.batch.inputs)
+        vectors = _judged(fetched, len(missing))
         if isinstance(vectors, NotStored):
+            if not whole:
+                return await self._afresh(asked)
             call.note.reason = vectors.reason
-            if whole:
-                return Whole(fetched.status, headers(call, fetched.headers), fetched.body)
-            return self._reply.failed(
-                call, UpstreamError("bad-vectors", "The upstream's embeddings cannot be read.")
-            )
-        if plan.store and not call.note.collapsed:
-            await self._keep(call, plan, [questions[at] for at in missing], vectors, started)
-        call.note.usage = vectors.usage
+            return self._passed_on(call, fetched)
+        if not go_together(asked.found.values(), vectors.packed, vectors.model):
+            return await self._afresh(asked)
+        questions = [asked.questions[at] for at in missing]
+        await self._take_in(asked, questions, vectors, fetched, started)
         if whole:
-            return Whole(fetched.status, headers(call, fetched.headers), fetched.body)
-        fresh = {questions[at].key: vectors.packed[place] for place, at in enumerate(missing)}
-        packed = [
-            fresh[question.key] if question.key in fresh else found[question.key].entry.body
-            for question in questions
-        ]
+            return self._passed_on(call, fetched)
+        stored = {key: hit.entry.body for key, hit in asked.found.items()}
+        fresh = dict(zip((question.key for question in questions), vectors.packed, strict=True))
+        packed = [{**stored, **fresh}[question.key] for question in asked.questions]
         tokens = vectors.usage.input_tokens if vectors.usage else 0
-        answer = write_answer(packed, batch.encoding, vectors.model, tokens)
-        return Whole(200, headers(call, fetched.headers), answer)
+        body = write_answer(packed, asked.batch.encoding, vectors.model, tokens)
+        return self._passed_on(call, replace(fetched, body=body))
 
-    async def _fetch(
-        self, call: Call, body: bytes, keys: Sequence[ExactKey], plan: Eligible
-    ) -> _Fetched | UpstreamError:
+    async def _afresh(self, asked: Asked) -> Reply:
+        """Ask for the whole batch as it came: what is stored and what came do not go together."""
+        return await self._complete(replace(asked, found={}), range(len(asked.batch.inputs)))
+
+    def _stand_in(self, asked: Asked, status: int) -> Whole | None:
+        """Expired vectors in place of an upstream error, where the policy allows it."""
+        every = {**asked.stale, **asked.found}
+        if (
+            status not in STALE_FOR
+            or not all(question.key in every for question in asked.questions)
+            or not go_together(every.values())
+        ):
+            return None
+        return self._from_store(asked, every)
+
+    def _failed(self, call: Call, failure: _Fetched | UpstreamError) -> Whole:
+        if isinstance(failure, UpstreamError):
+            return self._reply.failed(call, failure)
+        call.note.reason = f"status-{failure.status}"
+        return self._passed_on(call, failure)
+
+    def _passed_on(self, call: Call, fetched: _Fetched) -> Whole:
+        headers = self._reply.upstream_headers(call, fetched.headers)
+        return Whole(fetched.status, headers, fetched.body)
+
+    async def _fetch(self, asked: Asked, missing: Sequence[int]) -> _Fetched | UpstreamError:
+        call, batch = asked.call, asked.batch
+        body = remainder(batch, missing)
         call.waiting()
-        unshared = b"" if plan.lookup else os.urandom(16)
-        flight_key = ExactKey(digest(b"trivet-embeddings", unshared, *keys))
+        unshared = b"" if asked.plan.lookup else os.urandom(16)
+        keys = [asked.questions[at].key for at in missing]
+        # The flight carries the answer as it comes, so its encoding is part of what is shared.
+        flight_key = ExactKey(digest(_FLIGHT, batch.encoding.encode(), unshared, *keys))
         after: Subscription | None = None
         for attempt in (0, 1):
             ticket = await self._collapser.join(
@@ -147,15 +174,28 @@ class Embeddings:
                 after=after,
             )
             after = flight = ticket.subscription
-            call.note.collapsed = ticket.role == "follow"
+            follows = call.note.collapsed = ticket.role == "follow"
             try:
-                fetched = await _gather(flight)
+                fetched = await self._gather(flight, follows)
             finally:
                 flight.leave()
-            bad = isinstance(fetched, UpstreamError) or fetched.status >= 400
-            if not (bad and call.note.collapsed and attempt == 0):
+            if not follows or (isinstance(fetched, _Fetched) and fetched.status < 400):
                 break
         return fetched
+
+    async def _gather(self, flight: Subscription, follows: bool) -> _Fetched | UpstreamError:
+        """All of a flight. Who follows waits no longer than the config allows."""
+        try:
+            async with asyncio.timeout(self._wait if follows else None):
+                head = await flight.head()
+                if isinstance(head, Failed):
+                    return head.error
+                body = b"".join([chunk async for chunk in flight])
+        except TimeoutError:
+            return UpstreamError("leader-slow", "The call that this one followed is slow.", 504)
+        except UpstreamError as error:
+            return error
+        return _Fetched(head.status, head.headers, body)
 
     async def _lead(self, call: Call, body: bytes, flight: Flight) -> None:
         began = time.perf_counter()
@@ -164,6 +204,7 @@ class Embeddings:
                 call.upstream, "POST", call.target, call.headers, body
             )
         except UpstreamError as error:
+            call.note.upstream_s = time.perf_counter() - began
             flight.finish(Failed(error))
             return
         try:
@@ -177,66 +218,40 @@ class Embeddings:
             call.note.upstream_s = time.perf_counter() - began
             response.close()
 
-    async def _keep(
+    async def _take_in(
         self,
-        call: Call,
-        plan: Eligible,
+        asked: Asked,
         questions: Sequence[Question],
         vectors: Vectors,
+        fetched: _Fetched,
         started: float,
     ) -> None:
-        bound = Bound(call.policy.limits.entries, call.policy.limits.bytes)
-        # A batch's usage is one sum: what a single item took is known only if it came alone.
-        usage = vectors.usage if len(questions) == 1 else None
-        expires = started + plan.ttl
-        reasons = await asyncio.gather(
-            *(
-                self._exact.keep(
-                    Entry(
-                        key=question.key,
-                        tenant=call.tenant,
-                        api=call.request.api,
-                        canonical=question.canonical,
-                        body=packed,
-                        model=vectors.model,
-                        usage=usage,
-                        ids=(),
-                        created=started,
-                        expires=expires,
-                        stale_until=expires,
-                        labels=call.labels,
-                    ),
-                    bound,
-                )
-                for question, packed in zip(questions, vectors.packed, strict=True)
-            )
-        )
-        call.note.stored = not any(reasons)
-        call.note.reason = next(filter(None, reasons), call.note.reason)
+        """Note what came, and store each item of it; or note why one of them was not stored."""
+        call = asked.call
+        note = call.note
+        note.usage, note.response_model = vectors.usage, vectors.model
+        if note.collapsed:
+            note.outcome, note.tier = "collapsed", "exact"
+        elif forbids_storing(fetched.headers):
+            note.reason = "upstream-no-store"
+        elif not asked.plan.store:
+            note.reason = "ttl-0"
+        else:
+            entries = [
+                entry_of(asked, question, vectors, place, started)
+                for place, question in enumerate(questions)
+            ]
+            small = [entry for entry in entries if len(entry.body) <= call.settings.max_entry]
+            bound = bound_of(call)
+            reasons = await asyncio.gather(*(self._exact.keep(entry, bound) for entry in small))
+            if len(small) < len(entries):
+                reasons.append("too-large")
+            note.stored = not any(reasons)
+            note.reason = next(filter(None, reasons), note.reason)
 
 
-async def _gather(flight: Subscription) -> _Fetched | UpstreamError:
-    head = await flight.head()
-    if isinstance(head, Failed):
-        return head.error
-    try:
-        body = b"".join([chunk async for chunk in flight])
-    except UpstreamError as error:
-        return error
-    return _Fetched(head.status, head.headers, body)
-
-
-def _question(call: Call, canonical: bytes, plan: Eligible) -> Question:
-    key, text = keyed(replace(call.parts, canonical=canonical))
-    return Question(call.tenant, key, text, plan.max_age, plan.fresh_for)
-
-
-def _first_of_each(questions: Sequence[Question], found: dict[ExactKey, Hit]) -> list[int]:
-    """Positions of the items to ask for: not stored, and each distinct one once."""
-    seen: set[ExactKey] = set(found)
-    missing: list[int] = []
-    for position, question in enumerate(questions):
-        if question.key not in seen:
-            seen.add(question.key)
-            missing.append(position)
-    return missing
+def _judged(fetched: _Fetched, count: int) -> Vectors | NotStored:
+    if fetched.status != 200:
+        # An answer out of the store says 200: other successes are another answer.
+        return NotStored(f"status-{fetched.status}")
+    return read_answer(fetched.body, count)

@@ -27,7 +27,8 @@ class Destination:
     """The upstream that the request would go to."""
 
     name: str
-    base_url: str
+    root: str
+    """The URL that paths are appended to."""
     credential: bytes | None = None
     """Credential scope of the upstream's own credential; None sends the caller's."""
 
@@ -165,7 +166,7 @@ def _parts(
     return KeyParts(
         api=request.api,
         upstream=to.name,
-        base_url=to.base_url,
+        base_url=to.root + sample.path,
         credential=who.credential if to.credential is None else to.credential,
         headers=key_headers(sample.raw_headers, settings.key_headers),
         scope=Scope(who.tenant, plan.user if isinstance(plan, Eligible) else None),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from trivet import canonical
 from trivet.errors import RequestError
 from trivet.exact.key import credential_scope
+from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.registry import dialect_of, route_of
 from trivet.middleware.explain import Destination, Explanation, explain
 from trivet.middleware.routing import Routing
@@ -28,7 +27,7 @@ class Explainer:
         self, tenants: TenantDirectory, path: str, headers: Mapping[str, str], body: bytes
     ) -> dict[str, Any]:
         """The explanation of one request as plain JSON values. Raises `RequestError`."""
-        envelope = orjson.dumps({"path": path, "headers": dict(headers)})
+        envelope = compact({"path": path, "headers": dict(headers)})
         sample = read_sample(envelope[:-1] + b',"body":' + body + b"}")
         return self.of_sample(sample, tenants.identify(sample.raw_headers)).as_json()
 
@@ -48,4 +47,4 @@ class Explainer:
         if target.credential is not None:
             text = target.credential.decode("latin-1")
             credential = credential_scope(self._secret, "configured", text)
-        return Destination(target.config.name, target.config.base_url, credential)
+        return Destination(target.config.name, target.config.root, credential)

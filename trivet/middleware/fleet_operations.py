@@ -51,7 +51,7 @@ class FleetOperations:
         answers = await self._ask("ready", timeout_s=_READY_S)
         up = sum(1 for answer in answers if answer["ok"])
         workers = Component(
-            "workers", up > 0 and not self.draining, "up", f"{up} of {self._workers} ready"
+            "workers", up > 0, "up" if up else "down", f"{up} of {self._workers} ready"
         )
         if self.draining:
             workers = Component("workers", False, "draining")
@@ -105,7 +105,7 @@ def _worst(answers: list[Any]) -> list[Component]:
     for answer in answers:
         for part in answer["components"]:
             seen = Component(**part)
-            if parts.get(seen.name, seen).state == "up":
+            if seen.name not in parts or parts[seen.name].state == "up":
                 parts[seen.name] = seen
     parts.pop("server", None)
     return list(parts.values())

@@ -12,18 +12,23 @@ from trivet.errors import ConfigError, Problem
 OK, FINDING = 0, 1
 
 
-def check(directory: Path, config: Path | None, *, schema: bool, as_json: bool) -> int:
+def schema() -> str:
+    """The JSON Schema of policy files."""
+    from trivet.policies.loader import json_schema
+
+    return json.dumps(json_schema(), indent=2)
+
+
+def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     """Validate a directory of policies, and a server config. Returns the exit code."""
     from trivet.middleware.config import server_config
-    from trivet.policies.loader import json_schema, load
+    from trivet.policies.loader import load
 
-    if schema:
-        click.echo(json.dumps(json_schema(), indent=2))
-        return OK
     problems: list[Problem] = []
     tenants: list[str] = []
     try:
-        tenants = sorted(load(directory).tenants)
+        if directory is not None:
+            tenants = sorted(load(directory).tenants)
     except ConfigError as error:
         problems.extend(error.problems)
     try:

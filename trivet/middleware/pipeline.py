@@ -16,7 +16,7 @@ from trivet.exact.key import keyed, pool_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Live, Reply, Whole
-from trivet.middleware.record import Leader
+from trivet.middleware.record import STALE_FOR, Leader
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient
@@ -24,8 +24,6 @@ from trivet.policies.eligibility import Bypass, Eligible
 
 _REPLAYED = Head(200, ((b"x-trivet-replayed", b"1"),), stream=False)
 """Head of a flight without an upstream call: its result is an answer out of the store."""
-_STALE_FOR = frozenset({500, 502, 503, 504})
-"""Upstream answers that a stale one may stand in for (RFC 5861 section 4)."""
 
 
 class CachePipeline:
@@ -102,7 +100,7 @@ class CachePipeline:
             ticket = await self._collapser.join(
                 flight_key,
                 call.tenant,
-                lambda flight: self._lead(call, plan, replace(question, key=key), flight),
+                lambda flight: self._lead(call, plan, replace(question, key=key), missed, flight),
                 attempt=attempt,
                 after=after,
             )
@@ -114,18 +112,22 @@ class CachePipeline:
         call.note.collapsed = False
         async with self._collapser.own_call(flight_key):
             reply = await self._forward(call)
-        if missed.stale and reply.status in _STALE_FOR:
+        if missed.stale and reply.status in STALE_FOR:
             if isinstance(reply, Live):
                 await reply.close()
             return self._reply.hit(call, missed.stale)
         return reply
 
-    async def _lead(self, call: Call, plan: Eligible, question: Question, flight: Flight) -> None:
+    async def _lead(
+        self, call: Call, plan: Eligible, question: Question, missed: Miss, flight: Flight
+    ) -> None:
         """Make the upstream call, unless another process has stored the answer by now.
 
         Between this process's miss and its claim, the process that led before may have ended.
+        A store that was in trouble a moment ago is not paid for twice.
         """
-        if self._collapser.has_fleet and plan.lookup:
+        looks_again = self._collapser.has_fleet and plan.lookup
+        if looks_again and not missed.reason.startswith("store-"):
             found = await self._exact.find(question)
             if isinstance(found, Hit):
                 flight.start(_REPLAYED)
@@ -146,7 +148,7 @@ class CachePipeline:
                 return None
             if isinstance(head, Failed):
                 return self._failed(call, missed, head.error)
-            if missed.stale and head.status in _STALE_FOR:
+            if missed.stale and head.status in STALE_FOR:
                 return self._reply.hit(call, missed.stale)
             if head == _REPLAYED:
                 return await self._await_result(call, flight)
@@ -170,7 +172,7 @@ class CachePipeline:
             return None
 
     def _failed(self, call: Call, missed: Miss, error: UpstreamError) -> Whole:
-        if missed.stale and error.status in _STALE_FOR:
+        if missed.stale and error.status in STALE_FOR:
             return self._reply.hit(call, missed.stale)
         return self._reply.failed(call, error)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
@@ -19,6 +19,9 @@ from trivet.middleware.headers import replayable
 from trivet.middleware.replay import ask_usage, hides_usage
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
 from trivet.policies.eligibility import Eligible
+
+STALE_FOR: Final = frozenset({500, 502, 503, 504})
+"""Upstream answers that a stale one may stand in for (RFC 5861 section 4)."""
 
 
 class _Copy(Protocol):
@@ -107,7 +110,7 @@ class Leader:
         if isinstance(result, Stored) and not plan.store:
             result = Stored(result.entry, "ttl-0")
         elif isinstance(result, Stored):
-            result = Stored(result.entry, await self._tier.keep(result.entry, _bound(call)))
+            result = Stored(result.entry, await self._tier.keep(result.entry, bound_of(call)))
         flight.finish(result)
 
     async def _pass_by(
@@ -190,5 +193,6 @@ def _entry(
     )
 
 
-def _bound(call: Call) -> Bound:
+def bound_of(call: Call) -> Bound:
+    """How much the tenant may keep."""
     return Bound(call.policy.limits.entries, call.policy.limits.bytes)

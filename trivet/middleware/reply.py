@@ -69,8 +69,16 @@ class Replies:
         return Whole(200, headers, body)
 
     def upstream_headers(self, call: Call, raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
-        """The upstream's own headers, and what the tiers did."""
-        return [*to_caller(raw), (b"cache-status", _status_of(call.note).encode())]
+        """The upstream's own headers, and what the tiers did.
+
+        Who follows another caller's call gets neither that one's request id nor its cookies.
+        """
+        kept = to_caller(raw)
+        if call.note.collapsed:
+            own = call.dialect.request_id_header.encode()
+            kept = [item for item in kept if item[0] not in (own, b"set-cookie")]
+            kept.append((own, new_request_id().encode()))
+        return [*kept, (b"cache-status", _status_of(call.note).encode())]
 
     def failed(self, call: Call, error: UpstreamError) -> Whole:
         """The upstream's failure, in the caller's dialect."""

@@ -78,13 +78,13 @@ def _credential(upstream: UpstreamConfig, env: Mapping[str, str]) -> bytes | Non
         return None
     value = env.get(name, "").strip()
     if not value:
-        raise ConfigError(
-            Problem(
-                "environment",
-                0,
-                0,
-                name,
-                f"is not set, and the upstream {upstream.name!r} takes its key from it",
-            )
+        raise _unusable(
+            name, f"is not set, and the upstream {upstream.name!r} takes its key from it"
         )
-    return value.encode("latin-1")
+    if not (value.isascii() and value.isprintable()):
+        raise _unusable(name, f"holds a character that no key of {upstream.name!r} can have")
+    return value.encode("ascii")
+
+
+def _unusable(name: str, message: str) -> ConfigError:
+    return ConfigError(Problem("environment", 0, 0, name, message))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import signal
 import socket
@@ -70,16 +71,17 @@ def listen(host: str, port: int, flag: str) -> socket.socket:
         made.setblocking(False)
     except OSError as error:
         made.close()
-        raise ConfigError(
-            Problem(
-                "command line",
-                0,
-                0,
-                flag,
-                f"cannot listen on {host}:{port} ({error.strerror}); choose another port",
-            )
-        ) from None
+        what = f"cannot listen on {host}:{port} ({error.strerror}); {_remedy(error)}"
+        raise ConfigError(Problem("command line", 0, 0, flag, what)) from None
     return made
+
+
+def _remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "choose another port, or stop what listens there"
+    if error.errno == errno.EACCES:
+        return "choose a port from 1024 on"
+    return "choose an address of this machine"
 
 
 def url_of(made: socket.socket) -> str:

@@ -99,7 +99,7 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     replies = Replies(mac(secret, b"trivet-shown-key"))
     tiers = (
         CachePipeline(tier, collapser, upstream, replies, config.collapse_wait),
-        Embeddings(tier, collapser, upstream, replies),
+        Embeddings(tier, collapser, upstream, replies, config.collapse_wait),
         upstream,
     )
     intake = Intake(config.max_body, config.body_timeout)
@@ -155,7 +155,7 @@ def gateway_trust(
             raise ConfigError(
                 Problem("environment", 0, 0, config.secret_env, "the gateway's secret is not set")
             )
-        digest = hashlib.sha256(secret.encode("latin-1")).hexdigest()
+        digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
     return GatewayTrust(config.header, config.secret_header, digest, config.peers)
 
 

@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -66,16 +67,30 @@ class Supervisor:
         pause = _FIRST_PAUSE_S
         while not self._stopping:
             began = time.monotonic()
-            process = await self._spawn(number, data, hub)
-            self._processes.add(process)
-            code = await process.wait()
-            self._processes.discard(process)
+            try:
+                process = await self._spawn(number, data, hub)
+            except OSError as error:
+                # No process or no memory is left now: that may pass.
+                _log.error("worker-not-started", worker=number, error=error.strerror)
+            else:
+                await self._run_out(number, process, pause)
             if self._stopping:
                 return
-            _log.error("worker-ended", worker=number, code=code, restart_in_s=pause)
             await asyncio.sleep(pause)
             lived = time.monotonic() - began
             pause = _FIRST_PAUSE_S if lived > _LONGEST_PAUSE_S else min(2 * pause, _LONGEST_PAUSE_S)
+
+    async def _run_out(
+        self, number: int, process: asyncio.subprocess.Process, pause: float
+    ) -> None:
+        self._processes.add(process)
+        if self._stopping:
+            # It was started while the others were told to drain.
+            process.terminate()
+        code = await process.wait()
+        self._processes.discard(process)
+        if not self._stopping:
+            _log.error("worker-ended", worker=number, code=code, restart_in_s=pause)
 
     async def _spawn(
         self, number: int, data: socket.socket, hub: Path
@@ -97,13 +112,17 @@ class Supervisor:
         return process
 
     async def _drain(self, keepers: list[asyncio.Task[None]]) -> None:
-        for process in self._processes:
-            process.send_signal(signal.SIGTERM)
+        self._tell_all(signal.SIGTERM)
         _, late = await asyncio.wait(keepers, timeout=self._config.drain + 5)
-        for process in tuple(self._processes):
-            process.kill()
+        self._tell_all(signal.SIGKILL)
         if late:
             await asyncio.wait(late, timeout=5)
+
+    def _tell_all(self, number: signal.Signals) -> None:
+        for process in tuple(self._processes):
+            # One that has ended is not out of the set before its keeper goes on.
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
 
 
 def worker_main() -> None:

@@ -3,9 +3,9 @@
 https://platform.openai.com/docs/api-reference/embeddings. A vector is kept as the upstream sent
 it: `f` and 32-bit floats where they hold every value exactly, else `d` and 64-bit floats.
 
-One entry answers in both encodings only where both are known to be 32-bit floats: a request with
-fields beyond OpenAI's (`output_dtype`, `embed_dtype`, ...) may get other numbers, so its encoding
-is keyed. A request for another encoding is not cached.
+One entry answers in both encodings, because base64 holds 32-bit floats. Where the request names
+another kind of number (`output_dtype`, ...) that is not so, and its encoding is keyed. A request
+for another encoding is not cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import orjson
 
@@ -29,9 +29,10 @@ from trivet.middleware.dialects.openai_shapes import read
 
 PATH: Final = "/v1/embeddings"
 _TRANSPORT: Final = frozenset({"user", "encoding_format", "input"})
-_OPENAIS: Final = frozenset({"model", "input", "dimensions", "user", "encoding_format"})
-
-Encoding = Literal["float", "base64"]
+_KIND_OF_NUMBER: Final = frozenset(
+    {"dtype", "embed_dtype", "embedding_type", "embedding_types", "endianness", "output_dtype"}
+)
+"""Fields of Mistral, Voyage, Jina and vLLM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,8 @@ class Batch:
     inputs: tuple[Any, ...]
     canonicals: tuple[bytes, ...]
     """The canonical form of each item, as if it had been asked for alone."""
-    encoding: Encoding
+    encoding: str
+    """`float` or `base64`; a request for another one is not cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def decode(raw: bytes, _headers: Headers) -> Batch:
         raise RequestError(400, "'encoding_format' must be a string.", field="encoding_format")
     inputs = _items(body.get("input"))
     shared = {name: value for name, value in body.items() if name not in _TRANSPORT}
-    if not _OPENAIS.issuperset(body):
+    if not _KIND_OF_NUMBER.isdisjoint(body):
         shared["encoding_format"] = encoding
     canonicals = tuple(dump(envelope({**shared, "input": item})) for item in inputs)
     request = Request(
@@ -192,7 +194,7 @@ def _finite(numbers: Iterable[float]) -> bool:
     return math.isfinite(sum(numbers))
 
 
-def render(packed: bytes, encoding: Encoding) -> str | list[float]:
+def render(packed: bytes, encoding: str) -> str | list[float]:
     """The vector as a caller with `encoding` expects it."""
     if encoding == "base64":
         narrow = packed[1:] if packed[:1] == b"f" else _little(array("f", _numbers(packed)))
@@ -214,9 +216,7 @@ def _little(numbers: array[float]) -> bytes:
     return numbers.tobytes()
 
 
-def write_answer(
-    packed: Sequence[bytes], encoding: Encoding, model: str, prompt_tokens: int
-) -> bytes:
+def write_answer(packed: Sequence[bytes], encoding: str, model: str, prompt_tokens: int) -> bytes:
     """The API's answer; `data[i].index` is the position in this request."""
     return orjson.dumps(
         {

@@ -10,26 +10,38 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 class Splitter:
     """Cuts a byte stream into whole events, each with the blank line that ends it."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_parts", "_tail")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._tail = b""
 
     def push(self, chunk: bytes) -> list[bytes]:
         """The events that `chunk` completes. What follows the last blank line is kept."""
-        buffer = self._rest + chunk if self._rest else chunk
+        # An event that arrives in pieces is looked through once, not once for each piece.
+        if self._parts and not _END.search(self._tail + chunk):
+            self._keep(chunk)
+            return []
+        buffer = b"".join((*self._parts, chunk))
         events: list[bytes] = []
         start = 0
         for end in _END.finditer(buffer):
             events.append(buffer[start : end.end()])
             start = end.end()
-        self._rest = buffer[start:]
+        self._parts, self._tail = [], b""
+        if start < len(buffer):
+            self._keep(buffer[start:])
         return events
+
+    def _keep(self, piece: bytes) -> None:
+        self._parts.append(piece)
+        # A blank line may have begun: its longest form has four bytes.
+        self._tail = (self._tail + piece)[-3:]
 
     @property
     def rest(self) -> bytes:
         """The unfinished event."""
-        return self._rest
+        return b"".join(self._parts)
 
 
 def split(stream: bytes) -> list[bytes]:

@@ -31,8 +31,10 @@ async def dial(origin: Origin, owner: Owner, tls: LazyContext, seconds: float) -
     Raises `ConnectTimeout` and `ConnectFailed`.
     """
     try:
+        # Made once, here: reading the trust store is not the peer's time.
+        context = await tls.get() if origin.tls else None
         async with asyncio.timeout(seconds or None):
-            return await _dial(origin, owner, tls)
+            return await _dial(origin, owner, context)
     except TimeoutError as error:
         if error.errno is not None:
             raise ConnectFailed(_text(error)) from None
@@ -45,9 +47,8 @@ async def dial(origin: Origin, owner: Owner, tls: LazyContext, seconds: float) -
         raise ConnectFailed(_text(error)) from None
 
 
-async def _dial(origin: Origin, owner: Owner, tls: LazyContext) -> Connection:
+async def _dial(origin: Origin, owner: Owner, context: ssl.SSLContext | None) -> Connection:
     loop = asyncio.get_running_loop()
-    context = await tls.get() if origin.tls else None
     connected = await first_connected(await resolve(origin.host, origin.port))
     # From here on the socket is the transport's: both loops close it if this fails.
     _, connection = await loop.create_connection(

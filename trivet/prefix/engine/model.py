@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trivet.errors import ConfigError, Problem, RequestError
+from trivet.prefix.engine.converted import keep, place_of
 
 Message = Mapping[str, str]
 """`role` and `content`, both text."""
@@ -156,6 +157,9 @@ def load(source: str, threads: int = 2) -> LanguageModel:
             " and `make demo` sets up everything"
         ) from None
     torch.set_num_threads(threads)
+    place = None if file is None else place_of(folder / file)
+    if place is not None and place.is_dir():
+        folder, file, place = place, None, None
     gguf: dict[str, Any] = {} if file is None else {"gguf_file": file}
     try:
         with _read_once():
@@ -167,6 +171,8 @@ def load(source: str, threads: int = 2) -> LanguageModel:
         raise _problem(f"{source} cannot be loaded as a model: {error}") from None
     if not tokenizer.chat_template:
         tokenizer.chat_template = SMOLLM2_TEMPLATE
+    if place is not None:
+        keep(model, tokenizer, place)
     name = source if source == "smollm2" else Path(source).stem
     loaded = LanguageModel(name, model, tokenizer)
     loaded.warm_up()
