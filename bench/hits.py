@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+import secrets
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,13 +31,26 @@ class Shape:
 
     name: str
     requests: Sequence[bytes]
+    """Asked once to fill the cache, then over and over."""
     body_bytes: int = ANSWER_BYTES
+    traced: bool = False
+    """Each request has a header value that no other has, as traced callers send it."""
 
     def job(self, process: Process, connections: int, marker: bytes) -> NewJob:
         """Jobs that send the requests over and over."""
-        return lambda: Job(
-            process.url, itertools.cycle(self.requests), connections, marker, self.body_bytes
-        )
+
+        def new() -> Job:
+            requests = _traced(self.requests) if self.traced else itertools.cycle(self.requests)
+            return Job(process.url, requests, connections, marker, self.body_bytes)
+
+        return new
+
+
+def _traced(requests: Sequence[bytes]) -> Iterator[bytes]:
+    for request in itertools.cycle(requests):
+        head, _, body = request.partition(b"\r\n\r\n")
+        trace, span = secrets.token_hex(16).encode(), secrets.token_hex(8).encode()
+        yield b"%b\r\ntraceparent: 00-%b-%b-01\r\n\r\n%b" % (head, trace, span, body)
 
 
 def shapes() -> tuple[Shape, ...]:
@@ -46,6 +60,7 @@ def shapes() -> tuple[Shape, ...]:
         Shape("one request", [plain]),
         Shape("1,000 distinct requests", list(numbered(plain, 1, _DISTINCT))),
         Shape("one request, spaced JSON", [post(chat_body(spaced=True))]),
+        Shape("one request, traced", [plain], traced=True),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -36,8 +37,10 @@ async def beside(bench: Bench, effort: Effort) -> AsyncIterator[Row]:
     upstream = bench.app("upstream", cores=CLIENT_CORES)
     floor = bench.app("floor")
     trivet = bench.trivet(serve_config(upstream.url, "memory"))
-    peer = _start(bench, command, upstream.url)
-    request = post(chat_body())
+    # It refuses to start without a key of its own: one for this run.
+    key = f"sk-{secrets.token_hex(32)}"
+    peer = _start(bench, command, upstream.url, key)
+    request = post(chat_body(), key=key)
     servers = {"floor": floor, "trivet": trivet, "litellm": peer}
     for process in servers.values():
         await warm(process.url, itertools.repeat(request), 20)
@@ -62,12 +65,12 @@ def _job(process: Process, request: bytes, connections: int) -> NewJob:
     return lambda: Job(process.url, itertools.repeat(request), connections)
 
 
-def _start(bench: Bench, command: Path, upstream: str) -> Process:
+def _start(bench: Bench, command: Path, upstream: str, key: str) -> Process:
     port = free_port()
     file = bench.folder / "litellm.yaml"
     file.write_text(_CONFIG.format(url=upstream))
     arguments = [str(command), "--config", str(file), "--port", str(port), "--num_workers", "1"]
     url = f"http://127.0.0.1:{port}"
-    peer = bench.start(arguments, url, "litellm", SERVER_CORES)
+    peer = bench.start(arguments, url, "litellm", SERVER_CORES, {"LITELLM_MASTER_KEY": key})
     peer.wait_for(f"{url}/health/liveliness")
     return peer

@@ -71,6 +71,10 @@ class Script:
         """As `Response.close`."""
         self.closed += 1
 
+    def again(self) -> Script:
+        """The same answer, not read yet."""
+        return Script(*self.pieces, status=self.status, headers=self.headers)
+
 
 def json_script(value: Any, **fields: Any) -> Script:
     """A JSON answer in one piece."""
@@ -112,6 +116,7 @@ class FakeUpstream(UpstreamClient):
         self.scripts: list[Scripted] = list(scripts)
         self.sent: list[Sent] = []
         self.given: list[Script] = []
+        """The answers that were begun, in order."""
 
     async def send(
         self, upstream: UpstreamConfig, method: str, target: str, headers: RawHeaders, body: Body
@@ -126,6 +131,7 @@ class FakeUpstream(UpstreamClient):
             script = made if isinstance(made, Script) else await made
         if isinstance(script, UpstreamError):
             raise script
+        script = script.again()
         self.given.append(script)
         return UpstreamResponse(script.status, script.headers, cast(Response, script))
 

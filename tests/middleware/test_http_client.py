@@ -12,7 +12,7 @@ from raw_upstream import Upstream, answering, both_loops, opened, serving, until
 
 from trivet.errors import UpstreamError
 from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.http_client.connection import HELD
+from trivet.middleware.http_client.connection import HELD, Connection
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
 
 HI = b"HTTP/1.1 200 OK\r\ncontent-type: Text/Plain; charset=x\r\ncontent-length: 2\r\n\r\nhi"
@@ -767,6 +767,23 @@ async def test_a_request_may_be_cancelled_at_any_step() -> None:
             await asyncio.wait([task])
             assert await read(client, config) == b"hi"
         await until(lambda: client._client.pool.size == client._client.pool.idle)
+
+
+@both_loops
+async def test_a_connection_that_is_made_while_its_request_is_cancelled_is_forgotten() -> None:
+    async with serving(answering(HI)) as upstream, opened() as client:
+        pool = client._client.pool
+        tell = pool.opened
+
+        def opened_too_late(connection: Connection, /) -> None:
+            tell(connection)
+            task.cancel()
+
+        pool.opened = opened_too_late  # type: ignore[method-assign]
+        task = asyncio.create_task(read(client, upstream.config()))
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await until(lambda: pool.size == 0)
 
 
 @both_loops

@@ -86,7 +86,9 @@ class TestCredential:
         env["KEY"] = "sk-2"
         assert routing.first(ACME, "openai", None).credential == b"sk-1"
 
-    @pytest.mark.parametrize("value", [None, "", "  ", "sk\r\nx: y", "schl\xfcssel", "sk-\U0001f511"])
+    @pytest.mark.parametrize(
+        "value", [None, "", "  ", "sk\r\nx: y", "schl\xfcssel", "sk-\U0001f511"]
+    )
     def test_one_that_no_header_can_carry_stops_the_start_and_is_not_shown(
         self, value: str | None
     ) -> None:

@@ -99,7 +99,7 @@ class SqliteStore:
         *,
         most: Bound,
         observer: Observer = ignore,
-        busy_s: float = 0.5,
+        busy_s: float = 0.25,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._seal = seal

@@ -81,7 +81,10 @@ class SqliteFile:
         connection: sqlite3.Connection | None = None
         try:
             with self._alone():
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+                # Only a file that is new: closing a descriptor of an open database would drop the
+                # locks of this process's other connections (https://sqlite.org/howtocorrupt.html).
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
                 connection = sqlite3.connect(
                     self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
                 )

@@ -42,16 +42,20 @@ class StoreHealth:
         return found, Component(_FLEET, True, fleet.state, detail)
 
     async def _ask(self, store: ExactStore) -> Component:
-        name = f"store:{store.name}"
+        name, told = f"store:{store.name}", self._told.get(store.name)
         try:
             async with asyncio.timeout(_ASK_S):
                 await store.ready()
-        except (StoreError, TimeoutError) as error:
-            reason = error.reason if isinstance(error, StoreError) else "timeout"
-            detail = f"{reason}: requests go to the upstream, uncached"
-            return Component(name, True, "down", detail)
-        told = self._told.get(store.name)
+        except StoreError as error:
+            return _down(name, error.reason)
+        except TimeoutError:
+            known = told.reason if told is not None and told.state == "down" else ""
+            return _down(name, known or "timeout")
         if told is not None and told.state == "degraded":
             detail = f"{told.reason}: stored answers are served, new ones are not stored"
             return Component(name, True, "degraded", detail)
         return Component(name, True, "up")
+
+
+def _down(name: str, reason: str) -> Component:
+    return Component(name, True, "down", f"{reason}: requests go to the upstream, uncached")

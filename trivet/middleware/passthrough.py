@@ -19,7 +19,7 @@ _DOTS: Final = frozenset((".", ".."))
 
 def refuse_dots(path: str) -> None:
     """A path must not climb out of the upstream's base path. Raises `RequestError` 400."""
-    if ("/." in path or "%" in path) and _DOTS.intersection(_SLASH.split(unquote(path))):
+    if ("." in path or "%" in path) and _DOTS.intersection(_SLASH.split(unquote(path))):
         raise RequestError(400, "The path has a segment that is '.' or '..'.", code="invalid_path")
 
 

@@ -19,7 +19,7 @@ from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.sse import Splitter
 
 _ID_FIELDS = (b"id", b"call_id", b"item_id", b"tool_use_id")
-_ID = re.compile(rb'"(id|call_id|item_id|tool_use_id)":(\s*)"([^"\\]+)"')
+_ID = re.compile(rb'(?<!\\)"(id|call_id|item_id|tool_use_id)":(\s*)"([^"\\]+)"')
 _USAGE_NULL = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
 
@@ -67,8 +67,17 @@ def remint(rendered: bytes, ids: tuple[str, ...]) -> bytes:
         if before not in rendered:
             continue
         for name in _ID_FIELDS:
-            rendered = rendered.replace(b'"%b":"%b"' % (name, before), b'"%b":"%b"' % (name, after))
+            place = b'"%b":"%b"' % (name, before)
+            rendered = _replaced(rendered, place, b'"%b":"%b"' % (name, after))
     return rendered
+
+
+def _replaced(rendered: bytes, place: bytes, new: bytes) -> bytes:
+    made = rendered.replace(place, new)
+    if made is not rendered and b"\\" + place in rendered:
+        # A field whose name ends in an escaped quote and "id" only looks like an id field.
+        return re.sub(rb"(?<!\\)" + re.escape(place), lambda _: new, rendered)
+    return made
 
 
 class FollowerIds:

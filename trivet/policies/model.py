@@ -35,7 +35,7 @@ def _bytes(value: Any) -> Any:
     return value
 
 
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 
 

@@ -50,13 +50,19 @@ async def dial(origin: Origin, owner: Owner, tls: LazyContext, seconds: float) -
 async def _dial(origin: Origin, owner: Owner, context: ssl.SSLContext | None) -> Connection:
     loop = asyncio.get_running_loop()
     connected = await first_connected(await resolve(origin.host, origin.port))
-    # From here on the socket is the transport's: both loops close it if this fails.
-    _, connection = await loop.create_connection(
-        lambda: Connection(origin, owner),
-        sock=connected,
-        ssl=context,
-        server_hostname=origin.host if origin.tls else None,
-    )
+    connection = Connection(origin, owner)
+    try:
+        # From here on the socket is the transport's: both loops close it if this fails.
+        await loop.create_connection(
+            lambda: connection,
+            sock=connected,
+            ssl=context,
+            server_hostname=origin.host if origin.tls else None,
+        )
+    except BaseException:
+        # Cancelled after `connection_made`, uvloop closes without a `connection_lost`.
+        owner.lost(connection)
+        raise
     return connection
 
 
