@@ -7,7 +7,7 @@ in the middleware. Emitting must be cheap and must not raise.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from trivet.messages import Api, Usage
 
@@ -15,8 +15,7 @@ Tier = Literal["exact", "semantic", "prefix"]
 Outcome = Literal["hit", "miss", "bypass", "stale", "collapsed", "error"]
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDone:
+class RequestDone(NamedTuple):
     """One request was answered. Seconds are floats; bytes are body bytes."""
 
     tenant: str

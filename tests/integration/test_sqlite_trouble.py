@@ -247,8 +247,9 @@ def test_a_file_that_was_corrupted_before_the_start_is_moved_aside(
         assert_answered(ask(proxy, warm), hits=60)
 
 
-@fronts
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("workers", "front"), [(1, NO_FRONT), (2, FRONT)], ids=["one-worker", "two-workers-front"]
+)
 @pytest.mark.parametrize(
     "damage", [garbage, torn, cut, emptied, deleted], ids=lambda made: made.__name__
 )
@@ -281,8 +282,6 @@ def test_a_file_that_is_damaged_while_the_proxy_runs_costs_no_answer(
             until(lambda: component(proxy, "store:sqlite")["state"] == "up", "up in /readyz")
             assert len(states(proxy, "sqlite")) <= 5 * workers
             assert faults(proxy) == []
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 @contextmanager
@@ -424,30 +423,34 @@ ALTERATIONS = {
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("how", ALTERATIONS)
-def test_an_altered_row_is_a_miss_counted_and_deleted(path: Path, how: str, encrypt: bool) -> None:
+def test_altered_rows_are_misses_counted_and_deleted(path: Path, encrypt: bool) -> None:
     store = f"sqlite:{path}"
+    names: dict[str, dict[str, int]] = {how: {} for how in ALTERATIONS}
     with mocked() as upstream:
         with troubled(store, upstream, encrypt=encrypt, budget=PATIENT_S) as writer:
-            names = {
-                "one": stored_as(path, writer, "one", "sk-us"),
-                "two": stored_as(path, writer, "two", "sk-us"),
-                "theirs": stored_as(path, writer, "one", "sk-them"),
-            }
+            for how, rows_of in names.items():
+                rows_of["one"] = stored_as(path, writer, f"one {how}", "sk-us")
+                rows_of["two"] = stored_as(path, writer, f"two {how}", "sk-us")
+                rows_of["theirs"] = stored_as(path, writer, f"one {how}", "sk-them")
         with troubled(store, upstream, encrypt=encrypt, secret="f" * 64) as stranger:
-            names["foreign"] = stored_as(path, stranger, "one", "sk-us")
-        with closing(sqlite3.connect(path)) as db, db:
-            assert db.execute(ALTERATIONS[how].format(**names)).rowcount == 1
+            for how, rows_of in names.items():
+                rows_of["foreign"] = stored_as(path, stranger, f"one {how}", "sk-us")
         with troubled(store, upstream, encrypt=encrypt, front=FRONT, budget=PATIENT_S) as proxy:
-            # Asked for from the cache alone, so that no new entry takes the altered one's place.
-            assert proxy.chat("one", key="sk-us", cache_control="only-if-cached").status == 504
-            assert names["one"] not in rows(path)
-            assert metric(proxy, "trivet_entries_rejected_total", store="sqlite") == 1
-            assert len(lines(proxy, "entry-rejected")) == 1
-            assert proxy.chat("one", key="sk-us").exact == {"fwd": "miss", "stored": True}
-            assert proxy.chat("one", key="sk-us").exact["hit"] is True
-            assert proxy.chat("two", key="sk-us").exact["hit"] is True
-            assert proxy.chat("one", key="sk-them").exact["hit"] is True
+            for count, (how, alteration) in enumerate(ALTERATIONS.items(), start=1):
+                with closing(sqlite3.connect(path)) as db, db:
+                    assert db.execute(alteration.format(**names[how])).rowcount == 1
+                # From the cache alone, so that no new entry takes the altered one's place.
+                only = proxy.chat(f"one {how}", key="sk-us", cache_control="only-if-cached")
+                assert only.status == 504
+                assert names[how]["one"] not in rows(path)
+                assert metric(proxy, "trivet_entries_rejected_total", store="sqlite") == count
+                reply = proxy.chat(f"one {how}", key="sk-us")
+                assert reply.exact == {"fwd": "miss", "stored": True}
+                assert proxy.chat(f"one {how}", key="sk-us").exact["hit"] is True
+                assert proxy.chat(f"two {how}", key="sk-us").exact["hit"] is True
+                assert proxy.chat(f"one {how}", key="sk-them").exact["hit"] is True
+            told = [line["why"] for line in lines(proxy, "entry-rejected")]
+            assert len(told) == len(set(told))
             assert states(proxy, "sqlite") == ["up"]
 
 

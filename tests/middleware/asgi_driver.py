@@ -24,7 +24,8 @@ from trivet.middleware.http_client.errors import HttpError
 from trivet.middleware.http_client.request import Body
 from trivet.middleware.intake import Intake
 from trivet.middleware.pipeline import CachePipeline
-from trivet.middleware.reception import Reception
+from trivet.middleware.recall import Recall
+from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
 from trivet.middleware.routing import Routing
 from trivet.middleware.status import parse
@@ -267,10 +268,11 @@ class Rig:
         tier = ExactTier(self.store, self.events.append)
         self.collapser = Collapser(fleet, self.events.append, keep_bytes=1 << 20, window=1 << 16)
         replies = Replies(SECRET)
-        tiers = (
+        tiers = Tiers(
             CachePipeline(tier, self.collapser, self.upstream, replies, wait),
             Embeddings(tier, self.collapser, self.upstream, replies, wait),
             self.upstream,
+            Recall(),
         )
         tenants = TenantDirectory(policy_set(*policies) if policies else UNDECLARED, SECRET)
         self.intake = Intake(max_body, silence)

@@ -35,7 +35,6 @@ class TestRequestHeaders:
         assert found.get("x-b") is None
         assert found.get_raw(b"x-a") == b"caf\xe9"
         assert "x-a" in found
-        assert 7 not in found
         assert list(found) == ["x-a"]
         assert len(found) == 1
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from asgi_driver import (
+    STREAM,
     Exchange,
     Rig,
     Script,
@@ -209,8 +210,7 @@ class TestFollowers:
         assert rig.collapser.flights == 0
 
     async def test_a_follower_gets_neither_the_leaders_cookies_nor_its_request_id(self) -> None:
-        headers = ((b"content-type", b"text/event-stream"), (b"set-cookie", b"s=1"))
-        headers += ((b"x-request-id", b"r1"),)
+        headers = (STREAM, (b"set-cookie", b"s=1"), (b"x-request-id", b"r1"))
         gate, answer = held(lambda: Script(*hello(), headers=headers))
         rig = Rig(answer)
         asked = [rig.start(ask(stream=True)) for _ in range(2)]

@@ -6,7 +6,17 @@ import asyncio
 from typing import Any
 
 import pytest
-from asgi_driver import JSON, Exchange, Rig, Script, chat_body, exchange, json_script, request
+from asgi_driver import (
+    JSON,
+    Exchange,
+    Rig,
+    Script,
+    Scripted,
+    chat_body,
+    exchange,
+    json_script,
+    request,
+)
 from openai_bodies import completion
 
 from trivet.errors import UpstreamError
@@ -386,7 +396,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("stream", [False, True])
     async def test_whatever_happens_no_place_is_lost(self, stream: bool) -> None:
-        failures = [
+        failures: list[Scripted] = [
             UpstreamError("upstream-refused", "no.", 502),
             Script(b"x", Lost(begun=True)),
             json_script({}, status=500),

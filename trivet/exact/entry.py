@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, field
 
 from trivet.messages import Answer, Api, ExactKey, Usage
@@ -29,7 +30,7 @@ class Entry:
     """What a purge can name: `tag:x`, `version:prompt=7`."""
     headers: tuple[tuple[str, str], ...] = ()
     """Response headers worth replaying."""
-    memo: dict[str, bytes] = field(default_factory=dict, compare=False, repr=False)
+    memo: dict[str, Sized] = field(default_factory=dict, compare=False, repr=False)
     """Renderings of `body` made by earlier hits in this process; never stored."""
 
     @property

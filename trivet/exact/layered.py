@@ -35,7 +35,7 @@ class LayeredStore:
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`."""
-        entry = await self._front.get(tenant, key)
+        entry = self._front.peek(tenant, key)
         if entry is not None:
             return entry
         if self._follower is None:
@@ -45,6 +45,10 @@ class LayeredStore:
         if entry is not None and epoch == self._epoch:
             self._front.fill(entry)
         return entry
+
+    def peek(self, tenant: str, key: ExactKey) -> Entry | None:
+        """What the front holds; None says nothing about the back."""
+        return self._front.peek(tenant, key)
 
     async def put(self, entry: Entry, bound: Bound) -> None:
         """See `ExactStore.put`. This process is served from the front at once."""

@@ -8,9 +8,12 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from trivet.errors import StoreError
 from trivet.exact.entry import Entry
+from trivet.exact.layered import LayeredStore
+from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound, ExactStore
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer
@@ -34,8 +37,7 @@ class Question:
     """How long after that an answer may stand in for an upstream error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A stored answer that may be served. `age` is in seconds; `ttl` is negative when stale."""
 
     entry: Entry
@@ -65,6 +67,7 @@ class ExactTier:
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.store = store
+        self._memory = store if isinstance(store, MemoryStore | LayeredStore) else None
         self._observer = observer
         self._clock = clock
         self._patience_s = patience_s
@@ -82,6 +85,18 @@ class ExactTier:
             self._observer(EntryRejected(self.store.name, "canonical"))
             return Miss("canonical", question.key)
         return self._judge(entry, question)
+
+    def peek(self, question: Question) -> Hit | None:
+        """A fresh answer that this process holds in memory; None says nothing. Never waits."""
+        if self._memory is None:
+            return None
+        entry = self._memory.peek(question.tenant, question.key)
+        if entry is None or entry.tenant != question.tenant:
+            return None
+        if entry.canonical != question.canonical:
+            return None
+        found = self._judge(entry, question)
+        return found if isinstance(found, Hit) else None
 
     def _judge(self, entry: Entry, question: Question) -> Hit | Miss:
         now = self._clock()

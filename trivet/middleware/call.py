@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts
+from trivet.exact.tier import Question
 from trivet.messages import Request, Usage
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects.base import Dialect
@@ -29,6 +32,19 @@ class Note:
     collapsed: bool = False
 
 
+class Asker(Protocol):
+    """What a replay has to know of a request."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def request(self) -> Request: ...
+
+    @property
+    def policy(self) -> TenantPolicy: ...
+
+
 @dataclass(slots=True)
 class Call:
     """Everything that was decided about one request before the tiers are asked."""
@@ -43,10 +59,12 @@ class Call:
     headers: RawHeaders
     parts: KeyParts
     labels: frozenset[str]
+    remember: Callable[[Call, Entry], None]
+    """To be called with the stored answer to this request: the next one like it is known."""
     waiting: Callable[[], None]
     """To be called before an upstream is waited for: from then on the caller is watched."""
-    canonical: bytes = b""
-    """The bytes behind the key; set by the pipeline when a tier needs them."""
+    question: Question | None = None
+    """What the exact tier was asked; set by the pipeline."""
     note: Note = field(default_factory=Note)
 
     @property

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model import Seconds, Section, Size
@@ -185,7 +186,18 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _problems(file: str, error: ValidationError) -> list[Problem]:
+    found = error.errors()
+    places = [item["loc"] for item in found]
     return [
-        Problem(file, 0, 0, ".".join(str(part) for part in item["loc"]), item["msg"])
-        for item in error.errors()
+        Problem(file, 0, 0, ".".join(map(str, item["loc"])), _sentence(item))
+        for item in found
+        # A list whose only item is wrong is called too short as well: that helps nobody.
+        if item["type"] != "too_short"
+        or not any(place[: len(item["loc"])] == item["loc"] != place for place in places)
     ]
+
+
+def _sentence(item: ErrorDetails) -> str:
+    if item["type"] == "extra_forbidden":
+        return "there is no such setting"
+    return item["msg"].removeprefix("Value error, ")

@@ -1,23 +1,42 @@
-"""uvicorn's HTTP protocol with a guard on request heads: late ones and endless ones are closed."""
+"""uvicorn's HTTP protocol with a guard on request heads, and a lane for hits that need no task."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from trivet.middleware.app import http_date
+from trivet.middleware.call import Whole
 
 _MOST_HEAD = 1 << 16
 """Bytes of a request's head; proxies in front usually allow less."""
+
+Lane = Callable[[dict[str, Any], bytes, float], Whole | None]
+"""Answers a whole request at once, or leaves it to the app: see `QuickLane.answer`."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
     """Closes a connection whose request head does not arrive in time, or does not end.
 
     A connection that is kept between requests is uvicorn's own matter (`timeout_keep_alive`).
+
+    A request that came whole in one read is offered to `lane` before a task is made for it. Only
+    one request is ever held back, and only until that read was parsed: pipelined ones behind it
+    wait in uvicorn's own queue.
     """
 
     header_timeout = 20.0
+    lane: Lane | None = None
+    _reading = False
+    _held: tuple[RequestResponseCycle, Any] | None = None
     _head_alarm: asyncio.TimerHandle | None = None
     _head_size = 0
 
@@ -28,11 +47,55 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
-        super().data_received(data)
+        self._reading = True
+        began = time.perf_counter()
+        try:
+            super().data_received(data)
+        finally:
+            self._reading = False
+        if self._held is not None:
+            (cycle, app), self._held = self._held, None
+            if not self._answered(cycle, began):
+                super()._start_asgi_task(cycle, app)
         if self._head_alarm is not None:
             self._head_size += len(data)
             if self._head_size > _MOST_HEAD:
                 self.transport.close()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._reading and self.lane is not None and self._held is None:
+            self._held = (cycle, app)
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _answered(self, cycle: RequestResponseCycle, began: float) -> bool:
+        waiting = cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused
+        if waiting or self.lane is None or cycle.scope["method"] != "POST":
+            return False
+        scope: Any = cycle.scope
+        reply = self.lane(scope, bytes(cycle.body), began)
+        if reply is None:
+            return False
+        self._write(cycle, reply)
+        return True
+
+    def _write(self, cycle: RequestResponseCycle, reply: Whole) -> None:
+        parts = [STATUS_LINE[reply.status]]
+        for name, value in reply.headers:
+            parts += (name, b": ", value, b"\r\n")
+        end = b"\r\n\r\n" if cycle.keep_alive else b"\r\nconnection: close\r\n\r\n"
+        parts += (
+            b"date: ",
+            http_date(int(time.time())),
+            b"\r\ncontent-length: %d" % len(reply.body),
+            end,
+            reply.body,
+        )
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(b"".join(parts))
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
 
     def on_message_begin(self) -> None:
         """Part of httptools' protocol."""
@@ -60,6 +123,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._head_alarm = None
 
 
-def guarded(header_timeout: float) -> type[GuardedProtocol]:
-    """The protocol with a time limit in seconds."""
-    return type("Protocol", (GuardedProtocol,), {"header_timeout": header_timeout})
+def guarded(header_timeout: float, lane: Lane | None = None) -> type[GuardedProtocol]:
+    """The protocol with a time limit in seconds, and with a lane."""
+    members = {
+        "header_timeout": header_timeout,
+        "lane": None if lane is None else staticmethod(lane),
+    }
+    return type("Protocol", (GuardedProtocol,), members)

@@ -117,7 +117,9 @@ def to_upstream(
     kept = [
         item
         for item in headers.end_to_end
-        if item[0] not in dropped and not item[0].startswith(b"trivet-") and not _is_own_key(*item)
+        if item[0] not in dropped
+        and not item[0].startswith(b"trivet-")
+        and not (_OWN_KEY in item[1] and _is_own_key(*item))
     ]
     if credential is not None:
         anthropic = headers.get_raw(b"anthropic-version") is not None

@@ -52,6 +52,8 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
         for problem in problems:
             click.echo(str(problem))
         click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''} found.")
+    elif directory is None:
+        click.echo("The server config is fine.")
     else:
         click.echo(f"{len(tenants)} tenant{'s' if len(tenants) != 1 else ''}: {', '.join(tenants)}")
     return FINDING if problems else OK

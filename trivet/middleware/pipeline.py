@@ -15,7 +15,8 @@ from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Subscripti
 from trivet.exact.key import keyed, pool_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
-from trivet.middleware.call import Call, Live, Reply, Whole
+from trivet.middleware.call import Call, Live, Note, Reply, Whole
+from trivet.middleware.recall import Known
 from trivet.middleware.record import STALE_FOR, Leader
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
@@ -55,11 +56,17 @@ class CachePipeline:
         question = await _question(call, plan)
         found = await self._find(question, plan)
         if isinstance(found, Hit):
-            return self._reply.hit(call, found)
+            call.remember(call, found.entry)
+            return self._reply.hit(call, call.note, found)
         call.note.outcome, call.note.reason = "miss", found.reason
         if plan.only_if_cached:
             return self._reply.not_cached(call)
         return await self._fetch(call, plan, question, found)
+
+    async def again(self, known: Known, note: Note) -> Reply | None:
+        """The reply to a request that came before; None if it has to be decided afresh."""
+        found = await self._exact.find(known.question)
+        return self._reply.hit(known, note, found) if isinstance(found, Hit) else None
 
     async def _find(self, question: Question, plan: Eligible) -> Hit | Miss:
         keys = [pool_key(question.key, slot) for slot in range(plan.pool or 0)]
@@ -115,7 +122,7 @@ class CachePipeline:
         if missed.stale and reply.status in STALE_FOR:
             if isinstance(reply, Live):
                 await reply.close()
-            return self._reply.hit(call, missed.stale)
+            return self._reply.hit(call, call.note, missed.stale)
         return reply
 
     async def _lead(
@@ -149,7 +156,7 @@ class CachePipeline:
             if isinstance(head, Failed):
                 return self._failed(call, missed, head.error)
             if missed.stale and head.status in STALE_FOR:
-                return self._reply.hit(call, missed.stale)
+                return self._reply.hit(call, call.note, missed.stale)
             if head == _REPLAYED:
                 return await self._await_result(call, flight)
             if call.request.stream == head.stream or failed or leads:
@@ -173,7 +180,7 @@ class CachePipeline:
 
     def _failed(self, call: Call, missed: Miss, error: UpstreamError) -> Whole:
         if missed.stale and error.status in STALE_FOR:
-            return self._reply.hit(call, missed.stale)
+            return self._reply.hit(call, call.note, missed.stale)
         return self._reply.failed(call, error)
 
     async def _deliver(self, call: Call, ticket: Ticket, head: Head, missed: Miss) -> Reply | None:
@@ -245,6 +252,8 @@ def _note_result(call: Call, result: Result) -> None:
     match result:
         case Stored():
             call.note.stored = not result.reason
+            if call.note.stored:
+                call.remember(call, result.entry)
             call.note.reason = result.reason or call.note.reason
             call.note.usage = result.entry.usage
             call.note.response_model = result.entry.model
@@ -262,9 +271,10 @@ _LARGE = 1 << 20
 
 async def _question(call: Call, plan: Eligible) -> Question:
     if len(call.parts.canonical) > _LARGE:
-        key, call.canonical = await asyncio.to_thread(keyed, call.parts)
+        key, canonical = await asyncio.to_thread(keyed, call.parts)
     else:
-        key, call.canonical = keyed(call.parts)
-    return Question(
-        call.tenant, key, call.canonical, plan.max_age, plan.fresh_for, plan.stale_if_error
+        key, canonical = keyed(call.parts)
+    call.question = Question(
+        call.tenant, key, canonical, plan.max_age, plan.fresh_for, plan.stale_if_error
     )
+    return call.question

@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from trivet.errors import RequestError
+from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts, credential_scope, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.admission import Admission
@@ -24,6 +26,8 @@ from trivet.middleware.headers import RawHeaders, RequestHeaders, to_upstream
 from trivet.middleware.intake import Intake, Receive
 from trivet.middleware.passthrough import check_open, framing, has_body, refuse_dots, returned
 from trivet.middleware.pipeline import CachePipeline
+from trivet.middleware.quick import Identify
+from trivet.middleware.recall import Recall
 from trivet.middleware.routing import Routing, Target
 from trivet.middleware.upstream import UpstreamClient
 from trivet.middleware.watch import Watch
@@ -33,9 +37,6 @@ from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import exact_settings
 from trivet.policies.tenants import Identified
 
-Identify = Callable[[RawHeaders, str | None], Identified | None]
-"""Whose request this is, by headers and peer address; None is a caller that is not known."""
-
 
 @dataclass(slots=True)
 class Visit:
@@ -43,7 +44,10 @@ class Visit:
 
     method: str
     path: str
+    arrived: str
+    """Path and query as they came."""
     target: str
+    """Path and query as they go upstream."""
     query: str
     raw_headers: RawHeaders
     peer: str | None
@@ -61,6 +65,7 @@ class Visit:
     upstream: str = ""
     stream: bool = False
     size: int = 0
+    body: bytes = b""
     traceparent: str | None = None
     on_end: Callable[[], None] | None = None
 
@@ -78,6 +83,7 @@ def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
     return Visit(
         method=scope["method"],
         path=path,
+        arrived=f"{path}?{query}" if query else path,
         target=f"{path}?{query}" if query else path,
         query=query,
         raw_headers=scope["headers"],
@@ -91,6 +97,15 @@ def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
     )
 
 
+class Tiers(NamedTuple):
+    """Who answers what was received."""
+
+    pipeline: CachePipeline
+    embeddings: Embeddings
+    client: UpstreamClient
+    recall: Recall
+
+
 class Reception:
     """Turns a visit into a call, and the call into a reply."""
 
@@ -99,14 +114,14 @@ class Reception:
         identify: Identify,
         routing: Routing,
         intake: Intake,
-        tiers: tuple[CachePipeline, Embeddings, UpstreamClient],
+        tiers: Tiers,
         secret: bytes,
         hidden_headers: frozenset[bytes] = frozenset(),
     ) -> None:
         self._identify = identify
         self._routing = routing
         self._intake = intake
-        self._pipeline, self._embeddings, self._client = tiers
+        self._pipeline, self._embeddings, self._client, self._recall = tiers
         self._secret = secret
         self._hidden = hidden_headers
         self._admission = Admission()
@@ -152,6 +167,14 @@ class Reception:
         self._admission.load(policy, len(raw))
         visit.size = len(raw)
         visit.watch.arm()
+        assert visit.caller is not None
+        known = self._recall.find(visit.caller, visit.arrived, visit.raw_headers, raw)
+        if known is not None:
+            reply = await self._pipeline.again(known, visit.note)
+            if reply is not None:
+                visit.model, visit.upstream = known.request.model, known.upstream
+                visit.stream = known.request.stream
+                return reply
         return await self._answer(visit, policy, headers, raw, named)
 
     def _enter(self, visit: Visit, policy: TenantPolicy) -> None:
@@ -175,6 +198,7 @@ class Reception:
         visit.model, visit.stream = request.model, request.stream
         target = self._routing.choose(policy, visit.family, request.model, named)
         visit.upstream = target.config.name
+        visit.body = raw
         call = self._call(visit, policy, headers, request, target)
         if batch is not None and isinstance(call.plan, Eligible):
             return await self._embeddings.answer(call, batch, call.plan)
@@ -216,9 +240,15 @@ class Reception:
                 query=visit.query,
             ),
             labels=entry_labels(policy, directives),
+            remember=partial(self._remember, visit),
             waiting=visit.watch.start,
             note=visit.note,
         )
+
+    def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:
+        if visit.caller is not None:
+            arrival = (visit.caller, visit.arrived, visit.raw_headers, visit.body)
+            self._recall.keep(arrival, call, entry)
 
     def _credential(self, visit: Visit, target: Target) -> bytes:
         if target.credential is not None:

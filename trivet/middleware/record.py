@@ -180,7 +180,7 @@ def _entry(
         key=key,
         tenant=call.tenant,
         api=call.request.api,
-        canonical=call.canonical,
+        canonical=call.question.canonical if call.question else b"",
         body=answer.body,
         model=answer.model,
         usage=answer.usage,

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -18,22 +19,76 @@ from trivet.middleware.dialects.base import Dialect, as_mapping
 from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.sse import Splitter
 
-_ID_FIELDS = (b"id", b"call_id", b"item_id", b"tool_use_id")
 _ID = re.compile(rb'(?<!\\)"(id|call_id|item_id|tool_use_id)":(\s*)"([^"\\]+)"')
 _USAGE_NULL = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
 
 
+_ANSWER_ID = re.compile(r"(chatcmpl-|cmpl-|msg_|resp_|gen-)[A-Za-z0-9_-]+")
+"""Ids of whole answers: nothing refers back to them, so a fresh one needs no trace of the old."""
+
+
+class Rendering:
+    """An answer's bytes, cut where the ids stand that a replay makes anew. Sized in bytes."""
+
+    __slots__ = ("_ids", "_pieces")
+
+    def __init__(self, rendered: bytes, ids: tuple[str, ...]) -> None:
+        """Only whole string values of id fields count. Inside a JSON string a quote is escaped,
+        so text that happens to hold an id is never touched."""
+        self._pieces: list[bytes] = []
+        self._ids: list[str] = []
+        start = 0
+        for found in _places(ids).finditer(rendered) if ids else ():
+            self._pieces.append(rendered[start : found.start(1)])
+            self._ids.append(found[1].decode())
+            start = found.end(1)
+        self._pieces.append(rendered[start:])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def fresh(self) -> bytes:
+        """The answer with ids of its own, so that two hits never collide in one conversation."""
+        if not self._ids:
+            return self._pieces[0]
+        nonce = os.urandom(12)
+        made: dict[str, bytes] = {}
+        parts: list[bytes] = []
+        for piece, old in zip(self._pieces, self._ids, strict=False):
+            new = made.get(old)
+            if new is None:
+                new = made[old] = _new_id(old, nonce)
+            parts += (piece, new)
+        parts.append(self._pieces[-1])
+        return b"".join(parts)
+
+
+def _places(ids: tuple[str, ...]) -> re.Pattern[bytes]:
+    any_id = b"|".join(re.escape(one.encode()) for one in ids)
+    return re.compile(rb'(?<!\\)"(?:id|call_id|item_id|tool_use_id)":"(' + any_id + rb')"')
+
+
+def _new_id(old: str, nonce: bytes) -> bytes:
+    kind = _ANSWER_ID.fullmatch(old)
+    return (kind[1] + nonce.hex() if kind else mint(old, nonce)).encode()
+
+
 def render(dialect: Dialect, entry: Entry, request: Request, *, zero_usage: bool) -> bytes:
     """The entry's answer in the delivery that `request` asks for, with ids of this hit."""
-    slot = f"{request.stream:d}{request.include_usage:d}{zero_usage:d}"
+    ids = () if request.keep_ids else entry.ids
     if request.echo:
-        rendered = _render(dialect, entry, request, zero_usage)
-    else:
-        found = entry.memo.get(slot)
-        if found is None:
-            found = entry.memo[slot] = _render(dialect, entry, request, zero_usage)
-        rendered = found
-    return rendered if request.keep_ids or not entry.ids else remint(rendered, entry.ids)
+        return Rendering(_render(dialect, entry, request, zero_usage), ids).fresh()
+    slot = _slot(request.stream, request.include_usage, request.keep_ids, zero_usage)
+    found = entry.memo.get(slot)
+    if not isinstance(found, Rendering):
+        found = Rendering(_render(dialect, entry, request, zero_usage), ids)
+        entry.memo[slot] = found
+    return found.fresh()
+
+
+@lru_cache(maxsize=16)
+def _slot(*choices: bool) -> str:
+    return "".join(map(str, map(int, choices)))
 
 
 def _render(dialect: Dialect, entry: Entry, request: Request, zero_usage: bool) -> bytes:
@@ -56,28 +111,8 @@ def _zeroed(usage: Any) -> Any:
 
 
 def remint(rendered: bytes, ids: tuple[str, ...]) -> bytes:
-    """The same answer with fresh ids, so that two hits never collide in one conversation.
-
-    Only whole string values of id fields are replaced. Inside a JSON string a quote is escaped,
-    so text that happens to hold an id is never touched.
-    """
-    nonce = os.urandom(8)
-    for old in ids:
-        before, after = old.encode(), mint(old, nonce).encode()
-        if before not in rendered:
-            continue
-        for name in _ID_FIELDS:
-            place = b'"%b":"%b"' % (name, before)
-            rendered = _replaced(rendered, place, b'"%b":"%b"' % (name, after))
-    return rendered
-
-
-def _replaced(rendered: bytes, place: bytes, new: bytes) -> bytes:
-    made = rendered.replace(place, new)
-    if made is not rendered and b"\\" + place in rendered:
-        # A field whose name ends in an escaped quote and "id" only looks like an id field.
-        return re.sub(rb"(?<!\\)" + re.escape(place), lambda _: new, rendered)
-    return made
+    """The same answer with fresh ids; see `Rendering`."""
+    return Rendering(rendered, ids).fresh()
 
 
 class FollowerIds:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.exact.entry import Entry
 from trivet.exact.tier import Hit
 from trivet.messages import ExactKey, Request, Usage
-from trivet.middleware.call import Call, Note, Whole
+from trivet.middleware.call import Asker, Call, Note, Whole
 from trivet.middleware.dialects.base import Dialect, error_from
 from trivet.middleware.headers import RawHeaders, new_request_id, to_caller
 from trivet.middleware.replay import render
@@ -18,6 +19,7 @@ from trivet.middleware.status import CacheStatus, Forward, member
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
+_MOST_SHOWN = 4096
 _NO_BUFFERING = (b"cache-control", b"no-cache")
 
 
@@ -26,32 +28,29 @@ class Replies:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._shown_keys: dict[ExactKey, str] = {}
 
-    def hit(self, call: Call, hit: Hit) -> Whole:
+    def hit(self, asker: Asker, note: Note, hit: Hit) -> Whole:
         """A stored answer, fresh or (where the policy allows) in place of an upstream error."""
-        return self._replay(call, hit.entry, self._note_hit(call.note, hit))
+        return self._replay(asker, hit.entry, self._note_hit(note, hit))
 
     def composed(self, call: Call, hit: Hit, body: bytes, usage: Usage | None) -> Whole:
         """An answer made of several stored ones, of which `hit` is the oldest."""
         extra = self._note_hit(call.note, hit)
         call.note.usage = usage
-        return Whole(200, _own_headers(call.dialect, call.request) + extra, body)
+        return Whole(200, [*_own_headers(call.dialect, call.request), *extra], body)
 
     def _note_hit(self, note: Note, hit: Hit) -> RawHeaders:
-        fresh = hit.ttl > 0
-        note.outcome, note.tier = ("hit" if fresh else "stale"), "exact"
-        note.reason = "" if fresh else "stale-if-error"
-        note.usage, note.collapsed = hit.entry.usage, False
-        note.response_model = hit.entry.model
-        status = CacheStatus(
-            "exact",
-            hit=True,
-            ttl=int(hit.ttl),
-            key=self._shown(hit.entry.key),
-            detail=note.reason or None,
-        )
-        age = (b"age", str(int(hit.age)).encode())
-        return [(b"cache-status", member(status).encode()), age]
+        entry, age, ttl = hit
+        note.tier, note.collapsed = "exact", False
+        note.usage, note.response_model = entry.usage, entry.model
+        status = f'trivet-exact; hit; ttl={int(ttl)}; key="{self._shown(entry.key)}"'
+        if ttl > 0:
+            note.outcome, note.reason = "hit", ""
+        else:
+            note.outcome, note.reason = "stale", "stale-if-error"
+            status += "; detail=stale-if-error"
+        return [(b"cache-status", status.encode()), (b"age", b"%d" % age)]
 
     def shared(self, call: Call, entry: Entry) -> Whole:
         """The answer of another caller's flight, which this one waited for."""
@@ -60,12 +59,13 @@ class Replies:
         status = CacheStatus("exact", fwd="miss", collapsed=True, key=self._shown(entry.key))
         return self._replay(call, entry, [(b"cache-status", member(status).encode())])
 
-    def _replay(self, call: Call, entry: Entry, extra: RawHeaders) -> Whole:
-        request, dialect = call.request, call.dialect
-        body = render(dialect, entry, request, zero_usage=call.policy.usage_on_hit == "zero")
+    def _replay(self, asker: Asker, entry: Entry, extra: RawHeaders) -> Whole:
+        request, dialect = asker.request, asker.dialect
+        body = render(dialect, entry, request, zero_usage=asker.policy.usage_on_hit == "zero")
         headers = _own_headers(dialect, request)
-        headers += [(name.encode(), value.encode("latin-1")) for name, value in entry.headers]
         headers += extra
+        if entry.headers:
+            headers += [(name.encode(), value.encode("latin-1")) for name, value in entry.headers]
         return Whole(200, headers, body)
 
     def upstream_headers(self, call: Call, raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
@@ -95,7 +95,12 @@ class Replies:
         return error_reply(call.dialect, error, _status_of(call.note))
 
     def _shown(self, key: ExactKey) -> str:
-        return hmac.digest(self._secret, key, "sha256")[:8].hex()
+        shown = self._shown_keys.get(key)
+        if shown is None:
+            if len(self._shown_keys) >= _MOST_SHOWN:
+                self._shown_keys.clear()
+            shown = self._shown_keys[key] = hmac.digest(self._secret, key, "sha256")[:8].hex()
+        return shown
 
 
 _FORWARDS: Final[dict[str, Forward]] = {
@@ -120,8 +125,13 @@ def _status_of(note: Note) -> str:
 
 
 def _own_headers(dialect: Dialect, request: Request) -> RawHeaders:
-    request_id = (dialect.request_id_header.encode(), new_request_id().encode())
+    request_id = (_header_name(dialect.request_id_header), new_request_id().encode())
     return [_STREAM, _NO_BUFFERING, request_id] if request.stream else [_JSON, request_id]
+
+
+@lru_cache(maxsize=16)
+def _header_name(name: str) -> bytes:
+    return name.encode()
 
 
 def error_reply(dialect: Dialect, error: CacheError, cache_status: str) -> Whole:

@@ -51,4 +51,4 @@ def _admin_port(config: ServerConfig, data: socket.socket) -> int:
     if config.admin_port is not None:
         return config.admin_port
     port: int = data.getsockname()[1]
-    return 0 if config.port == 0 else port + 1
+    return 0 if config.port == 0 or port == 65535 else port + 1

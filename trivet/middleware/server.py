@@ -17,7 +17,7 @@ import uvicorn
 from trivet.errors import ConfigError, Problem
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
-from trivet.middleware.guarded_protocol import guarded
+from trivet.middleware.guarded_protocol import Lane, guarded
 from trivet.middleware.service import open_service
 
 BACKLOG = 4096
@@ -39,13 +39,16 @@ class _NotAnError(logging.Filter):
         return "without completing response" not in record.getMessage()
 
 
-def uvicorn_server(app: Any, config: ServerConfig) -> uvicorn.Server:
-    """A server for `app`; its sockets are given to `serve`."""
+def uvicorn_server(app: Any, config: ServerConfig, lane: Lane | None = None) -> uvicorn.Server:
+    """A server for `app`, and for the requests that `lane` answers before it.
+
+    Its sockets are given to `serve`.
+    """
     logging.getLogger("uvicorn.error").addFilter(_NotAnError())
     return _Server(
         uvicorn.Config(
             app,
-            http=guarded(config.header_timeout),
+            http=guarded(config.header_timeout, lane),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -96,7 +99,7 @@ async def run_single(
     """Serve in this process until SIGTERM or SIGINT; open answers are given time to end."""
     service = await open_service(config, secret)
     servers = (
-        uvicorn_server(service.app, config),
+        uvicorn_server(service.app, config, service.quick.answer),
         uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
     )
     try:

@@ -26,6 +26,7 @@ from trivet.middleware.config import GatewayConfig, ServerConfig, state_dir
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fanout import fan_out
+from trivet.middleware.headers import RawHeaders
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.intake import Intake
 from trivet.middleware.logs import LogObserver
@@ -33,14 +34,16 @@ from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.operations import Operations, follow_policies, handlers_of, stop
 from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.pricing import Pricing
-from trivet.middleware.reception import Reception
+from trivet.middleware.quick import QuickLane
+from trivet.middleware.recall import Recall
+from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
 from trivet.middleware.routing import Routing
 from trivet.middleware.stores import fleet_of, store_of
 from trivet.middleware.tracing import otlp_observer
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.source import PolicySource
-from trivet.policies.tenants import GatewayTrust
+from trivet.policies.tenants import GatewayTrust, Identified
 from trivet.telemetry import Observer
 
 _WARM_S = 2.0
@@ -53,8 +56,11 @@ _WINDOW = 1 << 20
 class Service:
     """One process of the proxy: `app` answers callers, `operations` the operator."""
 
-    def __init__(self, app: ProxyApp, operations: Operations, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, app: ProxyApp, quick: QuickLane, operations: Operations, stack: AsyncExitStack
+    ) -> None:
         self.app = app
+        self.quick = quick
         self.operations = operations
         self._stack = stack
 
@@ -97,24 +103,31 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     upstream = UpstreamClient()
     stack.push_async_callback(upstream.close)
     replies = Replies(mac(secret, b"trivet-shown-key"))
-    tiers = (
+    recall = Recall()
+    tiers = Tiers(
         CachePipeline(tier, collapser, upstream, replies, config.collapse_wait),
         Embeddings(tier, collapser, upstream, replies, config.collapse_wait),
         upstream,
+        recall,
     )
     intake = Intake(config.max_body, config.body_timeout)
     stack.callback(intake.close)
+
+    def identify(raw: RawHeaders, peer: str | None) -> Identified | None:
+        return source.tenants.identify(raw, peer)
+
     reception = Reception(
-        lambda raw, peer: source.tenants.identify(raw, peer),
+        identify,
         routing,
         intake,
         tiers,
         secret,
         _hidden(config.gateway),
     )
+    quick = QuickLane(identify, recall, tier, replies, observer)
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)
-    return Service(ProxyApp(reception, observer), operations, stack)
+    return Service(ProxyApp(reception, observer), quick, operations, stack)
 
 
 def _observers(config: ServerConfig, health: StoreHealth) -> tuple[PrometheusObserver, Observer]:

@@ -76,8 +76,8 @@ class Supervisor:
                 await self._run_out(number, process, pause)
             if self._stopping:
                 return
-            await asyncio.sleep(pause)
             lived = time.monotonic() - began
+            await asyncio.sleep(pause)
             pause = _FIRST_PAUSE_S if lived > _LONGEST_PAUSE_S else min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _run_out(
@@ -141,7 +141,7 @@ def worker_main() -> None:
 async def _work(config: ServerConfig, secret: bytes, data: socket.socket, hub: Path) -> None:
     service = await open_service(config, secret, hub)
     parent = os.getppid()
-    server = uvicorn_server(service.app, config)
+    server = uvicorn_server(service.app, config, service.quick.answer)
     loop = asyncio.get_running_loop()
 
     def drain() -> None:

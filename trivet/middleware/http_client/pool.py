@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from trivet.middleware.http_client.connection import Connection
 from trivet.middleware.http_client.request import Origin
 
-IDLE_S = 30.0
+IDLE_S: Final = 30.0
+CLOSE_S: Final = 2.0
 
 
 class Pool:
@@ -79,7 +81,8 @@ class Pool:
             connection.abort()
         if self._all:
             self._empty = asyncio.get_running_loop().create_future()
-            await self._empty
+            # A bound, so that a transport that is never reported lost does not hold the shutdown.
+            await asyncio.wait([self._empty], timeout=CLOSE_S)
 
     def _sweep(self) -> None:
         """Close what has rested too long, and look again when the next one will have."""

@@ -1,0 +1,141 @@
+"""What the operator can ask of several workers: they answer together, or it is said who did not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+
+from trivet.errors import RequestError, StoreError
+from trivet.exact.hub import HubServer
+from trivet.middleware.explaining import Explainer
+from trivet.middleware.fleet_operations import FleetOperations
+from trivet.policies.source import PolicySource
+from trivet.telemetry import Event, PolicyReload
+
+
+class Hub:
+    """Workers that answer what a test says, by topic."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, Any]] = []
+
+    async def call_all(self, topic: str, payload: bytes, timeout_s: float) -> list[bytes]:
+        self.asked.append((topic, json.loads(payload)))
+        return [json.dumps(answer).encode() for answer in self.answers[topic]]
+
+
+def fleet(workers: int = 2, **answers: list[Any]) -> tuple[FleetOperations, Hub, list[Event]]:
+    events: list[Event] = []
+    hub = Hub(**answers)
+    made = FleetOperations(
+        cast(HubServer, hub),
+        PolicySource(None, b"s"),
+        workers,
+        events.append,
+        Explainer(None, b"s"),
+    )
+    return made, hub, events
+
+
+def worker(ok: bool = True, **states: str) -> dict[str, Any]:
+    parts = [
+        {"name": name, "ok": True, "state": state, "detail": state}
+        for name, state in states.items()
+    ]
+    return {"ok": ok, "components": parts}
+
+
+class TestReady:
+    async def test_one_worker_is_enough(self) -> None:
+        ready = await fleet(ready=[worker(), worker(ok=False)])[0].ready()
+        assert ready.ok
+        assert ready.components[0].detail == "1 of 2 ready"
+
+    @pytest.mark.parametrize("answers", [[], [worker(ok=False)]])
+    async def test_none_is_not(self, answers: list[Any]) -> None:
+        ready = await fleet(ready=answers)[0].ready()
+        assert not ready.ok
+        assert ready.components[0].state == "down"
+
+    async def test_a_fleet_that_drains_is_not(self) -> None:
+        made, _, _ = fleet(ready=[worker()])
+        made.draining = True
+        ready = await made.ready()
+        assert (ready.ok, ready.components[0].state) == (False, "draining")
+
+    @pytest.mark.parametrize("states", [("up", "down"), ("down", "up")])
+    async def test_a_part_is_shown_as_the_worker_sees_it_that_is_worst_off(
+        self, states: tuple[str, str]
+    ) -> None:
+        answers = [worker(server="up", store=state) for state in states]
+        ready = await fleet(ready=answers)[0].ready()
+        assert [(part.name, part.state) for part in ready.components] == [
+            ("workers", "up"),
+            ("store", "down"),
+        ]
+
+
+class TestPurge:
+    async def test_what_the_workers_deleted_is_summed(self) -> None:
+        made, hub, _ = fleet(purge=[2, 1])
+        assert await made.purge("acme", tag="x", version=None, key=None) == 3
+        asked = {"tenant": "acme", "tag": "x", "version": None, "key": None}
+        assert hub.asked == [("purge", asked)]
+
+    async def test_one_key_is_one_answer(self) -> None:
+        made, _, _ = fleet(purge=[1, 1])
+        assert await made.purge("acme", tag=None, version=None, key="ab" * 32) == 1
+
+    async def test_what_is_no_key_is_refused_before_anybody_is_asked(self) -> None:
+        made, hub, _ = fleet(purge=[1, 1])
+        with pytest.raises(RequestError):
+            await made.purge("acme", tag=None, version=None, key="ab")
+        assert hub.asked == []
+
+    async def test_a_worker_that_did_not_confirm_is_told(self) -> None:
+        with pytest.raises(StoreError) as caught:
+            await fleet(purge=[2])[0].purge("acme", tag=None, version=None, key=None)
+        assert caught.value.reason == "partial"
+
+
+class TestReload:
+    async def test_all_that_went_well_is_well(self) -> None:
+        result = {"ok": True, "version": "none", "problems": 0}
+        made, _, events = fleet(reload=[result, result])
+        assert await made.reload() == PolicyReload(True, "none", 0)
+        assert events == [PolicyReload(True, "none", 0)]
+
+    async def test_a_worker_that_kept_the_old_set_is_told(self) -> None:
+        results = [{"ok": True, "version": "2", "problems": 0}]
+        results.append({"ok": False, "version": "1", "problems": 3})
+        assert await fleet(reload=results)[0].reload() == PolicyReload(False, "1", 3)
+
+
+class TestFigures:
+    @staticmethod
+    def counted(value: float) -> dict[str, Any]:
+        return {"counters": {"trivet_policy_reloads_total": [[["ok"], value]]}, "histograms": {}}
+
+    async def test_a_worker_that_ended_stays_counted(self) -> None:
+        made, hub, _ = fleet(metrics=[[1, self.counted(3)], [2, self.counted(4)]])
+        assert b'trivet_policy_reloads_total{result="ok"} 7' in await made.metrics()
+        hub.answers["metrics"] = [[2, self.counted(5)], [3, self.counted(1)]]
+        for _ in range(2):
+            assert b'trivet_policy_reloads_total{result="ok"} 9' in await made.metrics()
+
+    async def test_stats_are_each_workers_own(self) -> None:
+        assert await fleet(stats=[{"a": 1}, {"a": 2}])[0].stats() == {
+            "workers": [{"a": 1}, {"a": 2}]
+        }
+
+
+async def test_explain_and_policies_are_answered_here() -> None:
+    made, hub, _ = fleet()
+    body = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
+    told = await made.explain("/v1/chat/completions", {}, body)
+    assert told["tenant"] == "anonymous"
+    assert made.policies() == {"version": "none", "tenants": {}}
+    assert hub.asked == []

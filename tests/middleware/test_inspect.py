@@ -1,0 +1,48 @@
+"""`check` and `explain` in the shapes that the command line does not show; the rest: test_cli."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trivet.middleware.inspect import FINDING, OK, check, explain, schema
+
+
+def test_the_schema_refuses_unknown_fields() -> None:
+    assert json.loads(schema())["additionalProperties"] is False
+
+
+def test_a_server_config_alone_is_said_to_be_fine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trivet.yaml"
+    file.write_text("upstreams: [{name: a, base_url: 'http://a'}]\n")
+    assert check(None, file, as_json=False) == OK
+    assert capsys.readouterr().out == "The server config is fine.\n"
+    assert check(None, file, as_json=True) == OK
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "tenants": [], "problems": []}
+
+
+def test_findings_of_policies_and_of_the_config_are_told_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.yaml").write_text("tenant: a\nx: 1\n")
+    assert check(tmp_path, tmp_path / "none", as_json=True) == FINDING
+    problems = json.loads(capsys.readouterr().out)["problems"]
+    assert [(one["field"], Path(one["file"]).name) for one in problems] == [
+        ("x", "a.yaml"),
+        ("", "none"),
+    ]
+
+
+def test_the_headers_of_a_request_file_say_who_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "request.json"
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"Authorization": "Bearer sk-a"}
+    file.write_text(json.dumps({"headers": headers, "body": body}))
+    assert explain(file, policies=None, tenant=None, as_json=True) == OK
+    assert json.loads(capsys.readouterr().out)["tenant"].startswith("key-")

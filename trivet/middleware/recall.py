@@ -1,0 +1,129 @@
+"""Requests that came before, byte for byte: what was decided about them is not worked out again.
+
+All that lies between a request's bytes and its question to the cache is a pure function of the
+caller, the target, the headers and the body. They are compared in full, so what is remembered
+stands for no other request; the caller is among them, so no tenant learns from another's timing.
+A new policy set makes new callers, so nothing outlives the policies it was decided under.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+from trivet.exact.entry import Entry
+from trivet.exact.tier import Question
+from trivet.messages import Request
+from trivet.middleware.call import Call
+from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.headers import RawHeaders
+from trivet.policies.eligibility import Eligible
+from trivet.policies.model import ExactSettings, TenantPolicy
+from trivet.policies.tenants import Identified
+
+_MOST_BYTES = 8 << 20
+_MOST = 4096
+_LONGEST = 64 << 10
+"""Larger bodies are not remembered: decoding them costs little beside receiving them."""
+_UNDECIDING: Final = frozenset(
+    {
+        b"accept",
+        b"accept-encoding",
+        b"accept-language",
+        b"b3",
+        b"baggage",
+        b"content-length",
+        b"content-type",
+        b"host",
+        b"idempotency-key",
+        b"sentry-trace",
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+        b"x-amzn-trace-id",
+        b"x-b3-parentspanid",
+        b"x-b3-sampled",
+        b"x-b3-spanid",
+        b"x-b3-traceid",
+        b"x-client-request-id",
+        b"x-cloud-trace-context",
+        b"x-correlation-id",
+        b"x-forwarded-for",
+        b"x-real-ip",
+        b"x-request-id",
+        b"x-stainless-read-timeout",
+        b"x-stainless-retry-count",
+        b"x-stainless-timeout",
+    }
+)
+"""Headers that vary from call to call and decide nothing, unless a policy names one of them."""
+
+Arrival = tuple[Identified, str, RawHeaders, bytes]
+"""Caller, path and query as they came, headers, body."""
+_Asked = tuple[int, str, tuple[tuple[bytes, bytes], ...], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was decided about a request. Only what a hit needs: a miss decides afresh."""
+
+    caller: Identified
+    dialect: Dialect
+    request: Request
+    policy: TenantPolicy
+    question: Question
+    upstream: str
+
+
+class Recall:
+    """The latest requests with a stored answer, at most `_MOST` and `_MOST_BYTES` of bodies."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[_Asked, Known] = OrderedDict()
+        self._bytes = 0
+
+    def find(
+        self, caller: Identified, target: str, headers: RawHeaders, body: bytes
+    ) -> Known | None:
+        """What was decided when this very request came before."""
+        if len(body) > _LONGEST:
+            return None
+        asked = (id(caller), target, _deciding(headers), body)
+        known = self._known.get(asked)
+        if known is None or known.caller is not caller:
+            return None
+        self._known.move_to_end(asked)
+        return known
+
+    def keep(self, arrival: Arrival, call: Call, entry: Entry) -> None:
+        """Remember a request that has a stored answer."""
+        caller, target, headers, body = arrival
+        question, plan = call.question, call.plan
+        if question is None or not isinstance(plan, Eligible) or not plan.lookup or plan.pool:
+            return
+        if len(body) > _LONGEST or not _UNDECIDING.isdisjoint(_named_by(call.settings)):
+            return
+        asked = (id(caller), target, _deciding(headers), body)
+        if asked in self._known:
+            return
+        # The caller is kept, so that its identity cannot become another's meanwhile.
+        request = replace(call.request, forward=b"", canonical=b"")
+        question = replace(question, canonical=entry.canonical)
+        self._known[asked] = Known(
+            caller, call.dialect, request, call.policy, question, call.upstream.name
+        )
+        self._bytes += len(body)
+        while self._bytes > _MOST_BYTES or len(self._known) > _MOST:
+            (_, _, _, old), _ = self._known.popitem(last=False)
+            self._bytes -= len(old)
+
+
+def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple([item for item in headers if item[0] not in _UNDECIDING])
+
+
+def _named_by(settings: ExactSettings) -> set[bytes]:
+    names = {name.lower() for name in settings.key_headers}
+    names.add(settings.user_from.removeprefix("header:").lower())
+    return {name.encode("latin-1", "replace") for name in names}
