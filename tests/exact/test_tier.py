@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +40,7 @@ class OddStore(MemoryStore):
 
 def question(name: str = "a", tenant: str = "t1", **changes: Any) -> Question:
     asked = Question(tenant, key(name), f"request {name}".encode().ljust(50))
-    return replace(asked, **changes)
+    return asked._replace(**changes)
 
 
 def tier(store: MemoryStore, now: float = NOW) -> tuple[ExactTier, list[Event]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from proxy import Proxy, chat_body, serving
@@ -268,7 +269,7 @@ def test_anthropic_messages_are_cached(proxy: Proxy) -> None:
         "temperature": 0,
         "messages": [{"role": "user", "content": "hi"}],
     }
-    version = {"anthropic_version": "2023-06-01", "x_api_key": "sk-ant"}
+    version: dict[str, Any] = {"anthropic_version": "2023-06-01", "x_api_key": "sk-ant"}
     assert proxy.post("/v1/messages", body, **version).exact == {"fwd": "miss", "stored": True}
     hit = proxy.post("/v1/messages", body, **version)
     assert hit.exact["hit"] is True

@@ -301,3 +301,21 @@ gateway:
             names = {name for name, _ in plain.mock.calls.last[-1]["headers"]}
             assert b"x-tenant" not in names
             assert b"x-gateway-secret" not in names
+
+
+def test_tenants_that_share_the_proxys_upstream_key_cannot_read_each_others_files() -> None:
+    config = 'upstreams:\n  - {name: mock, base_url: "%s", credential_env: UPSTREAM_KEY}\n'
+    with serving() as plain:
+        command = plain.process.args
+        assert isinstance(command, list)
+        upstream = command[command.index("--upstream") + 1]
+        with serving(config=config % upstream, env={"UPSTREAM_KEY": "sk-shared"}) as proxy:
+            assert proxy.get("/v1/models", authorization="Bearer a").status == 200
+            for path in ("/v1/files/file-1", "/v1/responses/resp_1", "/v1/chat/completions"):
+                reply = proxy.get(path, authorization="Bearer a")
+                assert reply.status == 403
+                assert reply.json["error"]["code"] == "passthrough_closed"
+            assert proxy.chat("still cached").exact == {"fwd": "miss", "stored": True}
+            assert plain.mock is not None
+            sent = dict(plain.mock.calls.last[-1]["headers"])
+            assert sent[b"authorization"] == b"Bearer sk-shared"

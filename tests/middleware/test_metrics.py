@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -63,14 +62,12 @@ def done(**changes: object) -> RequestDone:
         usage=USAGE,
         stored=False,
     )
-    return replace(event, **changes)  # type: ignore[arg-type]
+    return event._replace(**changes)
 
 
 def hit(**changes: object) -> RequestDone:
-    return replace(
-        done(tier="exact", outcome="hit", upstream_s=0.0, total_s=0.0002),
-        **changes,  # type: ignore[arg-type]
-    )
+    event = done(tier="exact", outcome="hit", upstream_s=0.0, total_s=0.0002)
+    return event._replace(**changes)
 
 
 def observed(*events: Event, ready: bool = True) -> PrometheusObserver:

@@ -67,8 +67,8 @@ def test_pairs_do_not_move_between_lists(parts: KeyParts, source: str, target: s
 @given(PARTS, st.sampled_from(LISTS))
 def test_text_does_not_move_within_a_pair(parts: KeyParts, name: str) -> None:
     pairs = getattr(parts, name)
-    moved = tuple((key + value[:1], value[1:]) for key, value in pairs)
-    apart(parts, replace(parts, **{name: moved}))
+    moved: dict[str, Any] = {name: tuple((key + value[:1], value[1:]) for key, value in pairs)}
+    apart(parts, replace(parts, **moved))
 
 
 @given(PARTS)

@@ -145,7 +145,7 @@ class Collapser:
     ) -> Flight | None:
         if after is not None:
             elected = after.flight.successor
-            if elected is not None and elected.whole and elected.tenant == tenant:
+            if elected is not None and _serves(elected, tenant):
                 return elected
         flight = self._board.get((tenant, key, attempt))
         # The key holds the tenant; a flight is compared with it all the same (law 2).
@@ -213,6 +213,10 @@ class Collapser:
             del self._board[place]
         if isinstance(running.claim, Lead):
             running.claim.undo()
+
+
+def _serves(elected: Flight, tenant: str) -> bool:
+    return elected.whole and elected.tenant == tenant and not elected.abandoned
 
 
 def _reason(task: asyncio.Task[None]) -> UpstreamError:

@@ -110,6 +110,14 @@ class Flight:
         return self._result.done()
 
     @property
+    def abandoned(self) -> bool:
+        """It ended because nobody read it, so it says nothing about the upstream."""
+        if not self.done:
+            return False
+        result = self._result.result()
+        return isinstance(result, Failed) and result.error.reason == "abandoned"
+
+    @property
     def whole(self) -> bool:
         """Every byte since the first is still here, so `subscribe` is possible."""
         return self._whole
@@ -246,11 +254,13 @@ class Subscription:
 
     async def head(self) -> Head | Failed:
         """The response head; `Failed` if the flight ended before it had one."""
-        return await asyncio.shield(self.flight._head)
+        head = self.flight._head
+        return head.result() if head.done() else await asyncio.shield(head)
 
     async def result(self) -> Result:
         """How the flight ended. Does not ask for the bytes to be read first."""
-        return await asyncio.shield(self.flight._result)
+        result = self.flight._result
+        return result.result() if result.done() else await asyncio.shield(result)
 
     def __aiter__(self) -> Subscription:
         return self

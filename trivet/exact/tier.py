@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from trivet.errors import StoreError
@@ -22,8 +22,7 @@ PATIENCE_S = 0.25
 """How long an answer that its caller waits for is held back until it is known to be stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """What is looked up: the key, the bytes that were hashed, and how old an answer may be."""
 
     tenant: str
@@ -111,7 +110,7 @@ class ExactTier:
 
     async def draw(self, question: Question, keys: Sequence[ExactKey]) -> Hit | Miss:
         """One of the pooled answers at random once every slot is full, else a free slot."""
-        found = await asyncio.gather(*(self.find(replace(question, key=key)) for key in keys))
+        found = await asyncio.gather(*(self.find(question._replace(key=key)) for key in keys))
         hits = [item for item in found if isinstance(item, Hit)]
         free = [item for item in found if isinstance(item, Miss)]
         return random.choice(free) if free else random.choice(hits)
@@ -122,6 +121,8 @@ class ExactTier:
         A store that does not say so within `patience_s` is `store-slow`: the write goes on, but
         the caller, who has an answer, does not wait for it.
         """
+        if isinstance(self.store, MemoryStore):
+            return await self._put(entry, bound)
         writing = asyncio.create_task(self._put(entry, bound))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)

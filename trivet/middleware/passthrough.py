@@ -23,6 +23,26 @@ def refuse_dots(path: str) -> None:
         raise RequestError(400, "The path has a segment that is '.' or '..'.", code="invalid_path")
 
 
+def check_shared(policy: TenantPolicy, method: str, path: str) -> None:
+    """What is open where all tenants ask the upstream with one key of the proxy's.
+
+    Files, batches and stored answers belong to the provider's account, so one tenant could read
+    another's: only what belongs to nobody passes. Raises `RequestError` 403.
+    """
+    inner = path.removeprefix("/v1")
+    nobodys = inner == "/models" or inner.startswith("/models/")
+    if policy.passthrough or (nobodys and method in _READING):
+        return
+    if policy.passthrough is None and inner == "/messages/count_tokens":
+        return
+    raise RequestError(
+        403,
+        f"{path} is not open here: tenants share the upstream's account, and what lies there is "
+        "not told apart by tenant (passthrough: true in the policy would open it).",
+        code="passthrough_closed",
+    )
+
+
 def check_open(policy: TenantPolicy, method: str, path: str) -> None:
     """Raises `RequestError` 403 where the tenant may not write to a path that is not read."""
     open_to_all = policy.passthrough is True or method in _READING

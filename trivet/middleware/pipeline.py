@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import assert_never
 
 from trivet.canonical import digest
@@ -107,7 +106,7 @@ class CachePipeline:
             ticket = await self._collapser.join(
                 flight_key,
                 call.tenant,
-                lambda flight: self._lead(call, plan, replace(question, key=key), missed, flight),
+                lambda flight: self._lead(call, plan, question, missed, flight),
                 attempt=attempt,
                 after=after,
             )
@@ -135,12 +134,12 @@ class CachePipeline:
         """
         looks_again = self._collapser.has_fleet and plan.lookup
         if looks_again and not missed.reason.startswith("store-"):
-            found = await self._exact.find(question)
+            found = await self._exact.find(question._replace(key=missed.key))
             if isinstance(found, Hit):
                 flight.start(_REPLAYED)
                 flight.finish(Stored(found.entry))
                 return
-        await self._leader.run(call, plan, question.key, flight)
+        await self._leader.run(call, plan, missed.key, flight)
 
     async def _board(self, call: Call, ticket: Ticket, missed: Miss, *, last: bool) -> Reply | None:
         """The reply that this flight gives the caller; None if a follower has to try again."""

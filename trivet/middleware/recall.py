@@ -9,7 +9,7 @@ A new policy set makes new callers, so nothing outlives the policies it was deci
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from trivet.exact.entry import Entry
@@ -108,15 +108,23 @@ class Recall:
         if asked in self._known:
             return
         # The caller is kept, so that its identity cannot become another's meanwhile.
-        request = replace(call.request, forward=b"", canonical=b"")
-        question = replace(question, canonical=entry.canonical)
         self._known[asked] = Known(
-            caller, call.dialect, request, call.policy, question, call.upstream.name
+            caller,
+            call.dialect,
+            call.request,
+            call.policy,
+            question._replace(canonical=entry.canonical),
+            call.upstream.name,
         )
-        self._bytes += len(body)
+        self._bytes += _weight(body)
         while self._bytes > _MOST_BYTES or len(self._known) > _MOST:
             (_, _, _, old), _ = self._known.popitem(last=False)
-            self._bytes -= len(old)
+            self._bytes -= _weight(old)
+
+
+def _weight(body: bytes) -> int:
+    """What a known request keeps in memory: its body, and the canonical form of it."""
+    return 2 * len(body) + 2048
 
 
 def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:

@@ -24,7 +24,14 @@ from trivet.middleware.dialects.registry import Route, route_of, voice_of
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.headers import RawHeaders, RequestHeaders, to_upstream
 from trivet.middleware.intake import Intake, Receive
-from trivet.middleware.passthrough import check_open, framing, has_body, refuse_dots, returned
+from trivet.middleware.passthrough import (
+    check_open,
+    check_shared,
+    framing,
+    has_body,
+    refuse_dots,
+    returned,
+)
 from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.quick import Identify
 from trivet.middleware.recall import Recall
@@ -264,6 +271,8 @@ class Reception:
         check_open(policy, visit.method, visit.path)
         target = self._routing.first(policy, visit.family, named)
         visit.upstream = target.config.name
+        if target.credential is not None:
+            check_shared(policy, visit.method, visit.path)
         self._enter(visit, policy)
         forwarded = to_upstream(headers, target.credential, self._hidden, plain=False)
         body: bytes | AsyncIterator[bytes] = b""
