@@ -1,5 +1,5 @@
 import json
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -43,7 +43,7 @@ class Prices(Pricing):
         return float(usage.input_tokens) if self.ready and model == "priced" else None
 
 
-def done(**changes: object) -> RequestDone:
+def done(**changes: Any) -> RequestDone:
     event = RequestDone(
         tenant="acme",
         api=Api.CHAT,
@@ -65,7 +65,7 @@ def done(**changes: object) -> RequestDone:
     return event._replace(**changes)
 
 
-def hit(**changes: object) -> RequestDone:
+def hit(**changes: Any) -> RequestDone:
     event = done(tier="exact", outcome="hit", upstream_s=0.0, total_s=0.0002)
     return event._replace(**changes)
 

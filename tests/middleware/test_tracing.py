@@ -23,7 +23,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 
 
-def done(**changes: object) -> RequestDone:
+def done(**changes: Any) -> RequestDone:
     event = RequestDone(
         tenant="acme",
         api=Api.CHAT,
@@ -56,7 +56,7 @@ def spans(*events: Event) -> list[ReadableSpan]:
     return list(exporter.get_finished_spans())
 
 
-def span(**changes: object) -> ReadableSpan:
+def span(**changes: Any) -> ReadableSpan:
     (only,) = spans(done(**changes))
     return only
 

@@ -121,7 +121,7 @@ class ExactTier:
         A store that does not say so within `patience_s` is `store-slow`: the write goes on, but
         the caller, who has an answer, does not wait for it.
         """
-        if isinstance(self.store, MemoryStore):
+        if type(self.store) is MemoryStore:
             return await self._put(entry, bound)
         writing = asyncio.create_task(self._put(entry, bound))
         self._writing.add(writing)
