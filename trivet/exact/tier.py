@@ -85,6 +85,11 @@ class ExactTier:
             return Miss("canonical", question.key)
         return self._judge(entry, question)
 
+    @property
+    def in_memory(self) -> bool:
+        """What `peek` does not find, `find` will not either."""
+        return isinstance(self.store, MemoryStore)
+
     def peek(self, question: Question) -> Hit | None:
         """A fresh answer that this process holds in memory; None says nothing. Never waits."""
         if self._memory is None:

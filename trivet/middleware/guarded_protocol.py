@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -19,8 +19,9 @@ from trivet.middleware.call import Whole
 _MOST_HEAD = 1 << 16
 """Bytes of a request's head; proxies in front usually allow less."""
 
-Lane = Callable[[dict[str, Any], bytes, float], Whole | None]
-"""Answers a whole request at once, or leaves it to the app: see `QuickLane.answer`."""
+Later = Coroutine[Any, Any, Whole | None]
+Lane = Callable[[dict[str, Any], bytes, float], Whole | Later | None]
+"""Answers a whole request, or leaves it to the app: see `QuickLane.answer`."""
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -55,7 +56,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._reading = False
         if self._held is not None:
             (cycle, app), self._held = self._held, None
-            if not self._answered(cycle, began):
+            if not self._answered(cycle, app, began):
                 super()._start_asgi_task(cycle, app)
         if self._head_alarm is not None:
             self._head_size += len(data)
@@ -68,7 +69,7 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _answered(self, cycle: RequestResponseCycle, began: float) -> bool:
+    def _answered(self, cycle: RequestResponseCycle, app: Any, began: float) -> bool:
         waiting = cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused
         if waiting or self.lane is None or cycle.scope["method"] != "POST":
             return False
@@ -76,8 +77,23 @@ class GuardedProtocol(HttpToolsProtocol):
         reply = self.lane(scope, bytes(cycle.body), began)
         if reply is None:
             return False
-        self._write(cycle, reply)
+        if isinstance(reply, Whole):
+            self._write(cycle, reply)
+        else:
+            task = self.loop.create_task(self._answer_later(cycle, app, reply))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
         return True
+
+    async def _answer_later(self, cycle: RequestResponseCycle, app: Any, later: Later) -> None:
+        reply = await later
+        if reply is None:
+            await cycle.run_asgi(app)
+            return
+        if self.flow.write_paused:
+            await self.flow.drain()
+        if not cycle.disconnected:
+            self._write(cycle, reply)
 
     def _write(self, cycle: RequestResponseCycle, reply: Whole) -> None:
         parts = [STATUS_LINE[reply.status]]

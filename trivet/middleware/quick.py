@@ -1,4 +1,4 @@
-"""Hits on requests that came before, answered at once: no task, no decoding, no waiting.
+"""Hits on requests that came before: no decoding, and no task where memory holds the answer.
 
 Whatever is not such a hit is left to the usual path, which decides everything afresh.
 """
@@ -6,7 +6,7 @@ Whatever is not such a hit is left to the usual path, which decides everything a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from trivet.exact.tier import ExactTier, Hit
@@ -17,6 +17,8 @@ from trivet.middleware.reply import Replies
 from trivet.policies.tenants import Identified
 from trivet.telemetry import Observer, RequestDone
 
+Origin = tuple[float, str | None, int]
+"""When a request began (`perf_counter`), its trace context, and the bytes of its body."""
 Identify = Callable[[RawHeaders, str | None], Identified | None]
 """Whose request this is, by headers and peer address; None is a caller that is not known."""
 
@@ -39,8 +41,13 @@ class QuickLane:
         self._replies = replies
         self._observer = observer
 
-    def answer(self, scope: dict[str, Any], body: bytes, began: float) -> Whole | None:
-        """The reply to a whole request given as an ASGI scope; None sends it the usual way."""
+    def answer(
+        self, scope: dict[str, Any], body: bytes, began: float
+    ) -> Whole | Coroutine[Any, Any, Whole | None] | None:
+        """The reply to a whole request given as an ASGI scope; None sends it the usual way.
+
+        A coroutine has to ask the store first, and may come to None too.
+        """
         headers: RawHeaders = scope["headers"]
         client = scope["client"]
         caller = self._identify(headers, client[0] if client else None)
@@ -54,13 +61,20 @@ class QuickLane:
         known = self._recall.find(caller, target, headers, body)
         if known is None:
             return None
+        origin = (began, _traceparent(headers), len(body))
         hit = self._tier.peek(known.question)
-        if hit is None:
-            return None
+        if hit is not None:
+            return self._replay(known, hit, origin)
+        return None if self._tier.in_memory else self._ask(known, origin)
+
+    async def _ask(self, known: Known, origin: Origin) -> Whole | None:
+        hit = await self._tier.find(known.question)
+        return self._replay(known, hit, origin) if isinstance(hit, Hit) else None
+
+    def _replay(self, known: Known, hit: Hit, origin: Origin) -> Whole:
         note = Note()
         reply = self._replies.hit(known, note, hit)
-        sizes = (len(body), len(reply.body))
-        self._observer(_done(known, note, hit, sizes, (began, _traceparent(headers))))
+        self._observer(_done(known, note, hit, len(reply.body), origin))
         return reply
 
 
@@ -71,15 +85,9 @@ def _traceparent(headers: RawHeaders) -> str | None:
     return None
 
 
-def _done(
-    known: Known,
-    note: Note,
-    hit: Hit,
-    sizes: tuple[int, int],
-    origin: tuple[float, str | None],
-) -> RequestDone:
+def _done(known: Known, note: Note, hit: Hit, sent: int, origin: Origin) -> RequestDone:
     request = known.request
-    began, traceparent = origin
+    began, traceparent, received = origin
     now = time.perf_counter()
     return RequestDone(
         tenant=known.caller.tenant,
@@ -94,8 +102,8 @@ def _done(
         total_s=now - began,
         upstream_s=0.0,
         first_byte_s=now - began,
-        request_bytes=sizes[0],
-        response_bytes=sizes[1],
+        request_bytes=received,
+        response_bytes=sent,
         usage=hit.entry.usage,
         stored=False,
         traceparent=traceparent,

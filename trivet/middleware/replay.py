@@ -27,6 +27,9 @@ _ANSWER_ID = re.compile(r"(chatcmpl-|cmpl-|msg_|resp_|gen-)[A-Za-z0-9_-]+")
 """Ids of whole answers: nothing refers back to them, so a fresh one needs no trace of the old."""
 
 
+_ID_PLACE = re.compile(rb'(?<!\\)"(?:id|call_id|item_id|tool_use_id)":"([^"\\]+)"')
+
+
 class Rendering:
     """An answer's bytes, cut where the ids stand that a replay makes anew. Sized in bytes."""
 
@@ -38,10 +41,13 @@ class Rendering:
         self._pieces: list[bytes] = []
         self._ids: list[str] = []
         start = 0
-        for found in _places(ids).finditer(rendered) if ids else ():
-            self._pieces.append(rendered[start : found.start(1)])
-            self._ids.append(found[1].decode())
-            start = found.end(1)
+        known = {one.encode(): one for one in ids}
+        for found in _ID_PLACE.finditer(rendered) if ids else ():
+            old = known.get(found[1])
+            if old is not None:
+                self._pieces.append(rendered[start : found.start(1)])
+                self._ids.append(old)
+                start = found.end(1)
         self._pieces.append(rendered[start:])
 
     def __len__(self) -> int:
@@ -61,11 +67,6 @@ class Rendering:
             parts += (piece, new)
         parts.append(self._pieces[-1])
         return b"".join(parts)
-
-
-def _places(ids: tuple[str, ...]) -> re.Pattern[bytes]:
-    any_id = b"|".join(re.escape(one.encode()) for one in ids)
-    return re.compile(rb'(?<!\\)"(?:id|call_id|item_id|tool_use_id)":"(' + any_id + rb')"')
 
 
 def _new_id(old: str, nonce: bytes) -> bytes:
