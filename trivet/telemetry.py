@@ -31,7 +31,8 @@ class RequestDone(NamedTuple):
     """Why it was not a hit, or why the answer was not stored; empty for a plain hit."""
     total_s: float
     upstream_s: float
-    """Time spent waiting for the upstream, from its request's first byte to its answer's last."""
+    """Time spent waiting for the upstream, from its request's first byte to its answer's last;
+    for who followed another caller's call, the time that it waited for that one."""
     first_byte_s: float
     """From the request's arrival to the first body byte sent to the caller."""
     request_bytes: int

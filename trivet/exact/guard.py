@@ -7,6 +7,7 @@ read-only replica): it is `degraded`. Each change of state is told once, and no 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -39,7 +40,7 @@ class Budget:
     put_s: float = 1.0
     purge_s: float = 30.0
     failures: int = 3
-    """Failures in a row that open the breaker."""
+    """Failures in a row that open the breaker; those of calls that overlap are one."""
     probe_s: float = 1.0
     """Seconds between two tries while it is open."""
 
@@ -52,15 +53,18 @@ class _Breaker:
     failures: int = 0
     reason: str | None = None
     retry_at: float = field(default=0.0)
+    counted_at: float = field(default=-math.inf)
+    """When a failure was counted last: calls begun before say nothing more."""
 
     def succeed(self) -> None:
         self.failures, self.reason = 0, None
 
-    def fail(self, error: StoreError, retry_at: float) -> None:
-        self.failures += 1
+    def fail(self, error: StoreError, began: float, now: float) -> None:
+        if began >= self.counted_at:
+            self.failures += 1
+            self.counted_at = now
         if self.reason is None and (self.failures >= self.limit or error.reason in _FATAL):
             self.reason = str(error)
-        self.retry_at = retry_at
 
 
 class GuardedStore:
@@ -136,7 +140,7 @@ class GuardedStore:
             await _within(self._budget.put_s, self._inner.ready())
         except StoreError as error:
             self._reads.failures = self._budget.failures
-            self._failed(self._reads, error)
+            self._failed(self._reads, error, self._clock())
             raise
         if self._reads.reason is not None:
             self._writes.succeed()
@@ -188,10 +192,11 @@ class GuardedStore:
         return await self._run(self._writes, seconds, call(*args))
 
     async def _run(self, breaker: _Breaker, seconds: float, work: Awaitable[_T]) -> _T:
+        began = self._clock()
         try:
             result = await _within(seconds, work)
         except StoreError as error:
-            self._failed(breaker, error)
+            self._failed(breaker, error, began)
             raise
         self._succeeded(breaker)
         return result
@@ -201,10 +206,12 @@ class GuardedStore:
             breaker.succeed()
             self._tell()
 
-    def _failed(self, breaker: _Breaker, error: StoreError) -> None:
+    def _failed(self, breaker: _Breaker, error: StoreError, began: float) -> None:
         if error.reason in _OURS:
             return
-        breaker.fail(error, self._clock() + self._budget.probe_s)
+        now = self._clock()
+        breaker.fail(error, began, now)
+        breaker.retry_at = now + self._budget.probe_s
         if breaker.reason is not None:
             self._tell()
         if self._reads.reason is not None and self._probe is None and not self._closed:

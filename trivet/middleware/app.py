@@ -16,8 +16,9 @@ from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.middleware.call import Live, Note, Reply, Whole
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import ClientGone, Receive
-from trivet.middleware.reception import Reception, Visit, visit_of
+from trivet.middleware.reception import Reception
 from trivet.middleware.reply import error_reply
+from trivet.middleware.visit import Visit, visit_of
 from trivet.telemetry import Observer, RequestDone
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -42,6 +43,8 @@ class ProxyApp:
         visit = visit_of(scope, receive)
         try:
             reply = await self._reply(visit)
+            if isinstance(reply, Whole):
+                visit.end_wait()
             await sender.send(reply)
         except ClientGone:
             visit.note.reason = "client-gone"
@@ -55,6 +58,7 @@ class ProxyApp:
             visit.note.outcome, visit.note.reason = "error", error.reason
         finally:
             visit.watch.stop()
+            visit.end_wait()
             if visit.on_end is not None:
                 visit.on_end()
             self._observer(_done(visit, sender))

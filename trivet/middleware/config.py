@@ -121,7 +121,12 @@ class ServerConfig(Section):
     store: StoreConfig = StoreConfig()
     workers: int = Field(default=1, ge=1, le=64)
     max_body: Size = 32 << 20
-    body_timeout: Seconds = Field(default=30.0, gt=0, description="Longest silence within a body.")
+    body_timeout: Seconds = Field(
+        default=30.0,
+        gt=0,
+        description="Longest silence within a body; in all, a body may be waited for this long and "
+        "a second for each 16 KiB of it.",
+    )
     header_timeout: Seconds = Field(
         default=20.0, gt=0, description="Longest time for a request's head."
     )

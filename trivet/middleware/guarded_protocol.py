@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import (
@@ -17,7 +18,10 @@ from trivet.middleware.app import http_date
 from trivet.middleware.call import Whole
 
 _MOST_HEAD = 1 << 16
-"""Bytes of a request's head; proxies in front usually allow less."""
+"""Bytes of a request's head, and of what may come between two pieces of its body (chunk
+extensions, trailers); proxies in front usually allow less."""
+_MOST_QUEUED = 256
+"""Pipelined requests that may wait on one connection: each answer lets uvicorn read on."""
 
 Later = Coroutine[Any, Any, Whole | None]
 Lane = Callable[[dict[str, Any], bytes, float], Whole | Later | None]
@@ -32,14 +36,19 @@ class GuardedProtocol(HttpToolsProtocol):
     A request that came whole in one read is offered to `lane` before a task is made for it. Only
     one request is ever held back, and only until that read was parsed: pipelined ones behind it
     wait in uvicorn's own queue.
+
+    Trailer fields are dropped: whose request it is, and what it asks, was decided without them
+    (RFC 9110 section 6.5.1).
     """
 
     header_timeout = 20.0
     lane: Lane | None = None
     _reading = False
+    _body_came = False
     _held: tuple[RequestResponseCycle, Any] | None = None
     _head_alarm: asyncio.TimerHandle | None = None
-    _head_size = 0
+    _framing = 0
+    """Bytes that came since a head began, or since the last piece of body."""
 
     def connection_made(self, transport: Any) -> None:
         """Part of `asyncio.Protocol`."""
@@ -48,7 +57,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
-        self._reading = True
+        self._reading, self._body_came = True, False
         began = time.perf_counter()
         try:
             super().data_received(data)
@@ -58,9 +67,9 @@ class GuardedProtocol(HttpToolsProtocol):
             (cycle, app), self._held = self._held, None
             if not self._answered(cycle, app, began):
                 super()._start_asgi_task(cycle, app)
-        if self._head_alarm is not None:
-            self._head_size += len(data)
-            if self._head_size > _MOST_HEAD:
+        if self._head_alarm is not None or (self.cycle is not None and self.cycle.more_body):
+            self._framing = 0 if self._body_came else self._framing + len(data)
+            if self._framing > _MOST_HEAD:
                 self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -71,10 +80,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _answered(self, cycle: RequestResponseCycle, app: Any, began: float) -> bool:
         waiting = cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused
-        if waiting or self.lane is None or cycle.scope["method"] != "POST":
+        if waiting or cycle.scope["method"] != "POST" or self.transport.is_closing():
             return False
-        scope: Any = cycle.scope
-        reply = self.lane(scope, bytes(cycle.body), began)
+        reply = self._ask_lane(cycle, began)
         if reply is None:
             return False
         if isinstance(reply, Whole):
@@ -85,14 +93,25 @@ class GuardedProtocol(HttpToolsProtocol):
             self.tasks.add(task)
         return True
 
+    def _ask_lane(self, cycle: RequestResponseCycle, began: float) -> Whole | Later | None:
+        scope: Any = cycle.scope
+        try:
+            return None if self.lane is None else self.lane(scope, bytes(cycle.body), began)
+        except Exception:
+            # A boundary: a defect must not cost the connection. The usual path meets it too, and
+            # reports it.
+            return None
+
     async def _answer_later(self, cycle: RequestResponseCycle, app: Any, later: Later) -> None:
-        reply = await later
+        reply: Whole | None = None
+        with suppress(Exception):  # The same boundary.
+            reply = await later
         if reply is None:
             await cycle.run_asgi(app)
             return
         if self.flow.write_paused:
             await self.flow.drain()
-        if not cycle.disconnected:
+        if not self.transport.is_closing():
             self._write(cycle, reply)
 
     def _write(self, cycle: RequestResponseCycle, reply: Whole) -> None:
@@ -101,9 +120,8 @@ class GuardedProtocol(HttpToolsProtocol):
             parts += (name, b": ", value, b"\r\n")
         end = b"\r\n\r\n" if cycle.keep_alive else b"\r\nconnection: close\r\n\r\n"
         parts += (
-            b"date: ",
+            b"content-length: %d\r\ndate: " % len(reply.body),
             http_date(int(time.time())),
-            b"\r\ncontent-length: %d" % len(reply.body),
             end,
             reply.body,
         )
@@ -114,7 +132,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.on_response_complete()
 
     def on_message_begin(self) -> None:
-        """Part of httptools' protocol."""
+        """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
+        if len(self.pipeline) >= _MOST_QUEUED:
+            raise ValueError("too many pipelined requests")
         super().on_message_begin()
         if self._head_alarm is None:
             self._arm()
@@ -123,6 +143,13 @@ class GuardedProtocol(HttpToolsProtocol):
         """Part of httptools' protocol."""
         self._disarm()
         super().on_headers_complete()
+        # The parser hands over trailers as it does headers: they go where nobody looks.
+        self.headers = []
+
+    def on_body(self, body: bytes) -> None:
+        """Part of httptools' protocol."""
+        self._body_came = True
+        super().on_body(body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""
@@ -133,7 +160,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)
 
     def _disarm(self) -> None:
-        self._head_size = 0
+        self._framing = 0
         if self._head_alarm is not None:
             self._head_alarm.cancel()
             self._head_alarm = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,10 +18,26 @@ Decoded = TypeVar("Decoded")
 
 LARGE = 1 << 20
 """Parsing takes about 1.5 ms a MiB: beyond this size it happens in another process."""
+SLOWEST = 16 << 10
+"""Bytes a second that a body has to bring on average, once its first allowance is used up."""
 
 
 class ClientGone(Exception):  # noqa: N818 - an event, not an error
     """The caller closed the connection before its request was complete."""
+
+
+class _Patience:
+    """How long a body may still be waited for: what was waited counts against it, and what came
+    counts for it. Only waiting counts, so an upstream that takes a body slowly costs nothing."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+
+    def took(self, seconds: float, size: int) -> None:
+        """So many seconds were waited for so many bytes."""
+        self.left += size / SLOWEST - seconds
 
 
 class Intake:
@@ -45,8 +62,9 @@ class Intake:
                 raise self._too_large()
             return body
         parts, size = [body], len(body)
+        patience = _Patience(self._silence + size / SLOWEST)
         while message.get("more_body", False):
-            message = await self._next(receive)
+            message = await self._next(receive, patience)
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > self._max_body:
@@ -56,32 +74,40 @@ class Intake:
     async def stream(
         self, receive: Receive, ended: Callable[[], None]
     ) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives, for paths that pass through. Bounded in silence, not in size.
+        """The body as it arrives, for paths that pass through. Bounded in silence and pace, not in
+        size.
 
         `ended` is called once all of it was received.
         """
         more = True
+        patience = _Patience(self._silence)
         while more:
-            message = await self._next(receive)
+            message = await self._next(receive, patience)
             more = message.get("more_body", False)
             if not more:
                 ended()
             if message.get("body"):
                 yield message["body"]
 
-    async def _next(self, receive: Receive) -> dict[str, Any]:
+    async def _next(self, receive: Receive, patience: _Patience | None = None) -> dict[str, Any]:
+        began = time.monotonic()
+        limit = self._silence if patience is None else min(self._silence, patience.left)
         try:
-            async with asyncio.timeout(self._silence):
+            async with asyncio.timeout(limit):
                 message: dict[str, Any] = await receive()
         except TimeoutError:
-            raise RequestError(
-                408,
-                f"The request body stalled: nothing came for {self._silence:g} seconds.",
-                code="request_timeout",
-            ) from None
+            raise self._too_slow(limit) from None
         if message["type"] == "http.disconnect":
             raise ClientGone
+        if patience is not None:
+            patience.took(time.monotonic() - began, len(message.get("body", b"")))
         return message
+
+    def _too_slow(self, limit: float) -> RequestError:
+        why = f"nothing came for {self._silence:g} seconds"
+        if limit < self._silence:
+            why = f"it came at less than {SLOWEST} bytes a second"
+        return RequestError(408, f"The request body stalled: {why}.", code="request_timeout")
 
     def _too_large(self) -> RequestError:
         return RequestError(

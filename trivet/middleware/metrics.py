@@ -183,6 +183,8 @@ class PrometheusObserver:
         return exposition(self.snapshot())
 
     def _request_done(self, event: RequestDone) -> None:
+        # Who followed another caller's call waited, but asked no upstream.
+        asked = event.upstream_s > 0 and event.outcome != "collapsed"
         key = (
             event.tenant,
             event.api,
@@ -191,9 +193,9 @@ class PrometheusObserver:
             event.reason,
             event.status,
             event.upstream,
-            event.upstream_s > 0,
+            asked,
         )
-        child = self._children.get(key) or self._make_child(key, event)
+        child = self._children.get(key) or self._make_child(key, event, asked)
         child.requests[0] += 1
         child.request_bytes[0] += event.request_bytes
         child.response_bytes[0] += event.response_bytes
@@ -207,7 +209,7 @@ class PrometheusObserver:
         elif event.usage is not None and event.outcome not in _SAVED:
             self._count_spent(event.usage, child.tenant, str(event.api))
 
-    def _make_child(self, key: tuple[object, ...], event: RequestDone) -> _Child:
+    def _make_child(self, key: tuple[object, ...], event: RequestDone, asked: bool) -> _Child:
         if len(self._children) >= _SERIES:
             # Only the short way to the cells is forgotten, never a figure.
             self._children.clear()
@@ -228,7 +230,7 @@ class PrometheusObserver:
             own=series[OWN_SECONDS.name].cell(api, outcome),
             first_byte=series[FIRST_BYTE_SECONDS.name].cell(api, outcome),
             upstream=series[UPSTREAM_SECONDS.name].cell(api, self._upstream(event.upstream))
-            if event.upstream_s > 0
+            if asked
             else None,
             request_bytes=series[REQUEST_BYTES.name].cell(api),
             response_bytes=series[RESPONSE_BYTES.name].cell(api),

@@ -65,11 +65,17 @@ class QuickLane:
         hit = self._tier.peek(known.question)
         if hit is not None:
             return self._replay(known, hit, origin)
-        return None if self._tier.in_memory else self._ask(known, origin)
+        if self._tier.in_memory:
+            return None
+        return self._ask(known, origin, lambda: self._recall.forget(caller, target, headers, body))
 
-    async def _ask(self, known: Known, origin: Origin) -> Whole | None:
+    async def _ask(self, known: Known, origin: Origin, forget: Callable[[], None]) -> Whole | None:
         hit = await self._tier.find(known.question)
-        return self._replay(known, hit, origin) if isinstance(hit, Hit) else None
+        if isinstance(hit, Hit):
+            return self._replay(known, hit, origin)
+        # The usual path asks the store itself; it need not do so twice.
+        forget()
+        return None
 
     def _replay(self, known: Known, hit: Hit, origin: Origin) -> Whole:
         note = Note()
@@ -79,10 +85,8 @@ class QuickLane:
 
 
 def _traceparent(headers: RawHeaders) -> str | None:
-    for name, value in headers:
-        if name == b"traceparent":
-            return value.decode("latin-1")
-    return None
+    found = [value for name, value in headers if name == b"traceparent"]
+    return b", ".join(found).decode("latin-1") if found else None
 
 
 def _done(known: Known, note: Note, hit: Hit, sent: int, origin: Origin) -> RequestDone:

@@ -1,17 +1,19 @@
 """Requests that came before, byte for byte: what was decided about them is not worked out again.
 
 All that lies between a request's bytes and its question to the cache is a pure function of the
-caller, the target, the headers and the body. They are compared in full, so what is remembered
-stands for no other request; the caller is among them, so no tenant learns from another's timing.
+caller, the target, the headers and the body. They are compared in full, the body by its SHA-256,
+so what is remembered stands for no other request; the caller is among them, so no tenant learns
+from another's timing.
 A new policy set makes new callers, so nothing outlives the policies it was decided under.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from trivet.canonical import sha256
 from trivet.exact.entry import Entry
 from trivet.exact.tier import Question
 from trivet.messages import Request
@@ -24,6 +26,7 @@ from trivet.policies.tenants import Identified
 
 _MOST_BYTES = 8 << 20
 _MOST = 4096
+_LONGEST_HEAD = 4 << 10
 _LONGEST = 64 << 10
 """Larger bodies are not remembered: decoding them costs little beside receiving them."""
 _UNDECIDING: Final = frozenset(
@@ -62,6 +65,7 @@ _UNDECIDING: Final = frozenset(
 Arrival = tuple[Identified, str, RawHeaders, bytes]
 """Caller, path and query as they came, headers, body."""
 _Asked = tuple[int, str, tuple[tuple[bytes, bytes], ...], bytes]
+"""Caller, path and query, deciding headers, SHA-256 of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Known:
 
 
 class Recall:
-    """The latest requests with a stored answer, at most `_MOST` and `_MOST_BYTES` of bodies."""
+    """The latest requests with a stored answer: at most `_MOST`, and about `_MOST_BYTES`."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[_Asked, Known] = OrderedDict()
@@ -89,12 +93,18 @@ class Recall:
         """What was decided when this very request came before."""
         if len(body) > _LONGEST:
             return None
-        asked = (id(caller), target, _deciding(headers), body)
+        asked = (id(caller), target, _deciding(headers), sha256(body))
         known = self._known.get(asked)
         if known is None or known.caller is not caller:
             return None
         self._known.move_to_end(asked)
         return known
+
+    def forget(self, caller: Identified, target: str, headers: RawHeaders, body: bytes) -> None:
+        """The request's answer is gone: it is to be decided afresh."""
+        old = self._known.pop((id(caller), target, _deciding(headers), sha256(body)), None)
+        if old is not None:
+            self._bytes -= _weight(old.question.canonical)
 
     def keep(self, arrival: Arrival, call: Call, entry: Entry) -> None:
         """Remember a request that has a stored answer."""
@@ -102,29 +112,37 @@ class Recall:
         question, plan = call.question, call.plan
         if question is None or not isinstance(plan, Eligible) or not plan.lookup or plan.pool:
             return
+        if (entry.tenant, entry.canonical) != (question.tenant, question.canonical):
+            return
         if len(body) > _LONGEST or not _UNDECIDING.isdisjoint(_named_by(call.settings)):
             return
-        asked = (id(caller), target, _deciding(headers), body)
-        if asked in self._known:
+        deciding = _deciding(headers)
+        asked = (id(caller), target, deciding, sha256(body))
+        if asked in self._known or _text_size(asked) > _LONGEST_HEAD:
             return
-        # The caller is kept, so that its identity cannot become another's meanwhile.
         self._known[asked] = Known(
+            # Kept, so that its identity cannot become another's meanwhile.
             caller,
             call.dialect,
-            call.request,
+            replace(call.request, forward=b"", canonical=b""),
             call.policy,
+            # The entry's own bytes: while it is in memory they cost nothing more.
             question._replace(canonical=entry.canonical),
             call.upstream.name,
         )
-        self._bytes += _weight(body)
+        self._bytes += _weight(entry.canonical)
         while self._bytes > _MOST_BYTES or len(self._known) > _MOST:
-            (_, _, _, old), _ = self._known.popitem(last=False)
-            self._bytes -= _weight(old)
+            _, old = self._known.popitem(last=False)
+            self._bytes -= _weight(old.question.canonical)
 
 
-def _weight(body: bytes) -> int:
-    """What a known request keeps in memory: its body, and the canonical form of it."""
-    return 2 * len(body) + 2048
+def _weight(canonical: bytes) -> int:
+    return len(canonical) + 2048
+
+
+def _text_size(asked: _Asked) -> int:
+    _, target, deciding, _ = asked
+    return len(target) + sum(len(name) + len(value) for name, value in deciding)
 
 
 def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:

@@ -6,24 +6,21 @@ Authentication comes before any cache, and before the body is read.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from trivet.errors import RequestError
 from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts, credential_scope, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.admission import Admission
-from trivet.middleware.call import Call, Live, Note, Reply
-from trivet.middleware.config import DialectFamily
-from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.call import Call, Live, Reply
 from trivet.middleware.dialects.embeddings import Batch, decode
-from trivet.middleware.dialects.registry import Route, route_of, voice_of
+from trivet.middleware.dialects.registry import route_of
 from trivet.middleware.embeddings import Embeddings
-from trivet.middleware.headers import RawHeaders, RequestHeaders, to_upstream
-from trivet.middleware.intake import Intake, Receive
+from trivet.middleware.headers import RequestHeaders, to_upstream
+from trivet.middleware.intake import Intake
 from trivet.middleware.passthrough import (
     check_open,
     check_shared,
@@ -37,71 +34,11 @@ from trivet.middleware.quick import Identify
 from trivet.middleware.recall import Recall
 from trivet.middleware.routing import Routing, Target
 from trivet.middleware.upstream import UpstreamClient
-from trivet.middleware.watch import Watch
+from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
 from trivet.policies.eligibility import Eligible, eligibility, end_user
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import exact_settings
-from trivet.policies.tenants import Identified
-
-
-@dataclass(slots=True)
-class Visit:
-    """One HTTP request, from its first byte to the event that reports it."""
-
-    method: str
-    path: str
-    arrived: str
-    """Path and query as they came."""
-    target: str
-    """Path and query as they go upstream."""
-    query: str
-    raw_headers: RawHeaders
-    peer: str | None
-    receive: Receive
-    watch: Watch
-    dialect: Dialect
-    family: DialectFamily
-    route: Route | None
-    began: float
-    note: Note = field(default_factory=Note)
-    caller: Identified | None = None
-    tenant: str = ""
-    api: Api | Literal["passthrough"] = "passthrough"
-    model: str = ""
-    upstream: str = ""
-    stream: bool = False
-    size: int = 0
-    body: bytes = b""
-    traceparent: str | None = None
-    on_end: Callable[[], None] | None = None
-
-
-def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
-    """Read an ASGI scope. The path counts as it came: with escapes it is another path."""
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    path, query = raw.decode("latin-1"), scope["query_string"].decode("latin-1")
-    route = route_of(path)
-    if route is not None:
-        voice, family = route.voice, route.family
-    else:
-        names = {name for name, _ in scope["headers"]}
-        voice, family = voice_of(path, b"anthropic-version" in names)
-    return Visit(
-        method=scope["method"],
-        path=path,
-        arrived=f"{path}?{query}" if query else path,
-        target=f"{path}?{query}" if query else path,
-        query=query,
-        raw_headers=scope["headers"],
-        peer=scope["client"][0] if scope.get("client") else None,
-        receive=receive,
-        watch=Watch(receive),
-        dialect=voice,
-        family=family,
-        route=route,
-        began=time.perf_counter(),
-    )
 
 
 class Tiers(NamedTuple):
@@ -182,6 +119,7 @@ class Reception:
                 visit.model, visit.upstream = known.request.model, known.upstream
                 visit.stream = known.request.stream
                 return reply
+            self._recall.forget(visit.caller, visit.arrived, visit.raw_headers, raw)
         return await self._answer(visit, policy, headers, raw, named)
 
     def _enter(self, visit: Visit, policy: TenantPolicy) -> None:
@@ -248,7 +186,7 @@ class Reception:
             ),
             labels=entry_labels(policy, directives),
             remember=partial(self._remember, visit),
-            waiting=visit.watch.start,
+            waiting=visit.wait,
             note=visit.note,
         )
 

@@ -17,7 +17,8 @@ from trivet.exact.tool_ids import mint
 from trivet.messages import Request
 from trivet.middleware.dialects.base import Dialect, as_mapping
 from trivet.middleware.dialects.bodies import compact
-from trivet.middleware.dialects.sse import Splitter
+from trivet.middleware.dialects.live_ids import live_ids
+from trivet.middleware.dialects.sse import Splitter, data_of
 
 _ID = re.compile(rb'(?<!\\)"(id|call_id|item_id|tool_use_id)":(\s*)"([^"\\]+)"')
 _USAGE_NULL = re.compile(rb',\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*,')
@@ -117,7 +118,11 @@ def remint(rendered: bytes, ids: tuple[str, ...]) -> bytes:
 
 
 class FollowerIds:
-    """Gives each follower of a live stream ids of its own, event by event."""
+    """Gives each follower of a live stream ids of its own, event by event.
+
+    Only the ids that a replay mints too (see `live_ids`), wherever they stand: an id that the
+    request named, or an item's, means something elsewhere.
+    """
 
     __slots__ = ("_made", "_nonce")
 
@@ -127,36 +132,54 @@ class FollowerIds:
 
     def __call__(self, event: bytes) -> bytes:
         """The event with this follower's ids."""
+        named = {found[3] for found in _ID.finditer(event)}
+        if not named <= self._made.keys():
+            self._learn(event, named)
         return _ID.sub(self._replace, event)
+
+    def _learn(self, event: bytes, named: set[bytes]) -> None:
+        try:
+            value = as_mapping(orjson.loads(data_of(event)))
+        except orjson.JSONDecodeError:
+            return
+        for one in live_ids(value):
+            self._made.setdefault(one.encode(), mint(one, self._nonce).encode())
+        for other in named:
+            self._made.setdefault(other, other)
 
     def _replace(self, found: re.Match[bytes]) -> bytes:
         name, space, old = found.groups()
-        new = self._made.get(old)
-        if new is None:
-            # Other bytes come back as they were: no id that can be minted has any.
-            text = old.decode("utf-8", "surrogateescape")
-            new = mint(text, self._nonce).encode("utf-8", "surrogateescape")
-            self._made[old] = new
-        return b'"%b":%b"%b"' % (name, space, new)
+        return b'"%b":%b"%b"' % (name, space, self._made.get(old, old))
 
 
 Shape = Callable[[bytes], bytes]
+LONGEST_EVENT = 8 << 20
+"""Bytes of an event that a caller's filter holds: twice the largest answer that is stored."""
 
 
 class StreamFilter:
     """Shapes a shared live stream for one caller: no usage that it did not ask for, and where it
     follows another caller, what is that one's own is replaced."""
 
-    __slots__ = ("_hide_usage", "_shapes", "_splitter")
+    __slots__ = ("_hide_usage", "_longest", "_shapes", "_splitter")
 
-    def __init__(self, *, hide_usage: bool, shapes: tuple[Shape, ...]) -> None:
+    def __init__(
+        self, *, hide_usage: bool, shapes: tuple[Shape, ...], longest: int = LONGEST_EVENT
+    ) -> None:
+        """`longest` bytes of an event are held back at most; a longer one passes as it is."""
         self._splitter = Splitter()
+        self._longest = longest
         self._hide_usage = hide_usage
         self._shapes = shapes
 
     def push(self, chunk: bytes) -> bytes:
         """What the caller gets of the events that `chunk` completes."""
-        return b"".join(map(self._shape, self._splitter.push(chunk)))
+        events = self._splitter.push(chunk)
+        if self._splitter.held <= self._longest:
+            return b"".join(map(self._shape, events))
+        passed = self._splitter.rest
+        self._splitter = Splitter()
+        return b"".join([*map(self._shape, events), passed])
 
     def rest(self) -> bytes:
         """What is left of a stream that ended within an event."""

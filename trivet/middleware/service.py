@@ -78,11 +78,19 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     """Build a process. `hub` is the machine hub's socket where there are several workers.
 
     Raises `ConfigError`. A store or fleet in trouble is not an error: the proxy starts without.
+    What was opened before a step that raises is closed again.
     """
+    async with AsyncExitStack() as stack:
+        app, quick, operations = await _open(config, secret, hub, stack)
+        return Service(app, quick, operations, stack.pop_all())
+
+
+async def _open(
+    config: ServerConfig, secret: bytes, hub: Path | None, stack: AsyncExitStack
+) -> tuple[ProxyApp, QuickLane, Operations]:
     routing = Routing(config.upstreams)
     gateway = gateway_trust(config.gateway)
     source = PolicySource(config.policies, secret, gateway)
-    stack = AsyncExitStack()
     health = StoreHealth()
     metrics, observer = _observers(config, health)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
@@ -127,7 +135,7 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     quick = QuickLane(identify, recall, tier, replies, observer)
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)
-    return Service(ProxyApp(reception, observer), quick, operations, stack)
+    return ProxyApp(reception, observer), quick, operations
 
 
 def _observers(config: ServerConfig, health: StoreHealth) -> tuple[PrometheusObserver, Observer]:

@@ -10,9 +10,11 @@ _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 class Splitter:
     """Cuts a byte stream into whole events, each with the blank line that ends it."""
 
-    __slots__ = ("_parts", "_tail")
+    __slots__ = ("_parts", "_tail", "held")
 
     def __init__(self) -> None:
+        self.held = 0
+        """Bytes of the unfinished event."""
         self._parts: list[bytes] = []
         self._tail = b""
 
@@ -28,13 +30,14 @@ class Splitter:
         for end in _END.finditer(buffer):
             events.append(buffer[start : end.end()])
             start = end.end()
-        self._parts, self._tail = [], b""
+        self._parts, self._tail, self.held = [], b"", 0
         if start < len(buffer):
             self._keep(buffer[start:])
         return events
 
     def _keep(self, piece: bytes) -> None:
         self._parts.append(piece)
+        self.held += len(piece)
         # A blank line may have begun: its longest form has four bytes.
         self._tail = (self._tail + piece)[-3:]
 

@@ -1,0 +1,88 @@
+"""One HTTP request as the proxy sees it, from its first byte to the event that reports it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trivet.messages import Api
+from trivet.middleware.call import Note
+from trivet.middleware.config import DialectFamily
+from trivet.middleware.dialects.base import Dialect
+from trivet.middleware.dialects.registry import Route, route_of, voice_of
+from trivet.middleware.headers import RawHeaders
+from trivet.middleware.intake import Receive
+from trivet.middleware.watch import Watch
+from trivet.policies.tenants import Identified
+
+
+@dataclass(slots=True)
+class Visit:
+    """One HTTP request, from its first byte to the event that reports it."""
+
+    method: str
+    path: str
+    arrived: str
+    """Path and query as they came."""
+    target: str
+    """Path and query as they go upstream."""
+    query: str
+    raw_headers: RawHeaders
+    peer: str | None
+    receive: Receive
+    watch: Watch
+    dialect: Dialect
+    family: DialectFamily
+    route: Route | None
+    began: float
+    note: Note = field(default_factory=Note)
+    caller: Identified | None = None
+    tenant: str = ""
+    api: Api | Literal["passthrough"] = "passthrough"
+    model: str = ""
+    upstream: str = ""
+    stream: bool = False
+    size: int = 0
+    body: bytes = b""
+    traceparent: str | None = None
+    on_end: Callable[[], None] | None = None
+    waits_since: float = 0.0
+
+    def wait(self) -> None:
+        """From here on the caller is watched, and the time counted."""
+        self.waits_since = self.waits_since or time.perf_counter()
+        self.watch.start()
+
+    def end_wait(self) -> None:
+        """Note how long a follower waited. Who asked the upstream itself has noted it."""
+        if self.waits_since and self.note.collapsed and not self.note.upstream_s:
+            self.note.upstream_s = time.perf_counter() - self.waits_since
+
+
+def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
+    """Read an ASGI scope. The path counts as it came: with escapes it is another path."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    path, query = raw.decode("latin-1"), scope["query_string"].decode("latin-1")
+    route = route_of(path)
+    if route is not None:
+        voice, family = route.voice, route.family
+    else:
+        names = {name for name, _ in scope["headers"]}
+        voice, family = voice_of(path, b"anthropic-version" in names)
+    return Visit(
+        method=scope["method"],
+        path=path,
+        arrived=f"{path}?{query}" if query else path,
+        target=f"{path}?{query}" if query else path,
+        query=query,
+        raw_headers=scope["headers"],
+        peer=scope["client"][0] if scope.get("client") else None,
+        receive=receive,
+        watch=Watch(receive),
+        dialect=voice,
+        family=family,
+        route=route,
+        began=time.perf_counter(),
+    )
