@@ -168,7 +168,8 @@ def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which
     if as_json:
         click.echo(json.dumps({"purged": count}))
     else:
-        click.echo(f"{count} stored answers of {tenant} were deleted.")
+        answers = "1 stored answer" if count == 1 else f"{count} stored answers"
+        click.echo(f"{answers} of {tenant} deleted.")
 
 
 if __name__ == "__main__":

@@ -83,6 +83,8 @@ class PolicyReload:
     ok: bool
     version: str
     problems: int
+    detail: str = ""
+    """The findings, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,10 @@ class Frail(MemoryStore):
 class Rig:
     """A guarded frail store, and what it told."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.monotonic) -> None:
         self.inner = Frail()
         self.told: list[Event] = []
-        self.store = GuardedStore(self.inner, budget, self.told.append)
+        self.store = GuardedStore(self.inner, budget, self.told.append, clock)
 
     def states(self) -> list[tuple[str, str]]:
         return [(e.state, e.reason) for e in self.told if isinstance(e, StoreState)]
@@ -101,6 +101,29 @@ async def rig() -> AsyncIterator[Rig]:
     await rig.store.close()
 
 
+class Clock:
+    """Stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def timed(clock: Clock) -> AsyncIterator[Rig]:
+    """A rig whose breakers go by `clock`."""
+    rig = Rig(QUICK, clock)
+    yield rig
+    await rig.store.close()
+
+
 async def test_a_healthy_store_is_told_up_once_and_every_call_is_counted(rig: Rig) -> None:
     await rig.get()
     made = entry("a", created=time.time(), stale_until=time.time() + 99)
@@ -128,6 +151,40 @@ async def test_failures_in_a_row_open_the_breaker_and_then_calls_cost_nothing(ri
     assert rig.outcomes() == ["miss"] + ["refused"] * 3 + ["open"] * 3
 
 
+async def test_calls_that_fail_together_are_one_failure(rig: Rig) -> None:
+    rig.inner.trouble["get"] = 60.0
+    for _ in range(2):
+        ended = await asyncio.gather(*(rig.get() for _ in range(8)), return_exceptions=True)
+        assert [str(error)[:7] for error in ended] == ["timeout"] * 8
+    assert rig.states() == []
+    await rig.fails(1, rig.get)
+    assert [state for state, _ in rig.states()] == ["down"]
+
+
+async def test_a_call_that_began_before_a_failure_was_counted_says_nothing_more(
+    timed: Rig, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = [asyncio.Event() for _ in range(4)]
+    waiting = iter(release)
+
+    async def failing(call: str) -> None:
+        await next(waiting).wait()
+        raise StoreError("refused")
+
+    monkeypatch.setattr(timed.inner, "_meet", failing)
+    calls = []
+    for begun in range(4):
+        clock.now = float(begun)
+        calls.append(asyncio.ensure_future(timed.get()))
+        await asyncio.sleep(0)
+    for ended, event in enumerate(release):
+        clock.now = 10.0 + ended
+        event.set()
+        await asyncio.wait({calls[ended]})
+        assert isinstance(calls[ended].exception(), StoreError)
+    assert timed.states() == []
+
+
 async def test_a_success_in_between_keeps_the_breaker_closed(rig: Rig) -> None:
     for _ in range(4):
         rig.inner.trouble["get"] = StoreError("refused")
@@ -150,21 +207,23 @@ async def test_a_probe_in_the_background_closes_the_breaker(rig: Rig) -> None:
     assert rig.states() == [("down", "refused"), ("up", "")]
 
 
-async def test_failing_writes_degrade_the_store_and_reads_go_on(rig: Rig) -> None:
+async def test_failing_writes_degrade_the_store_and_reads_go_on(timed: Rig, clock: Clock) -> None:
+    rig = timed
     await rig.get()
     rig.inner.trouble["put"] = StoreError("full", "full: no room")
     assert await rig.fails(5, rig.put) == ["full"] * 3 + ["open"] * 2
     assert await rig.get() is None
     assert rig.states() == [("up", ""), ("degraded", "full: no room")]
-    await asyncio.sleep(2 * QUICK.probe_s)
+    clock.now += QUICK.probe_s
     assert await rig.fails(2, rig.put) == ["full", "open"]
     rig.inner.trouble.clear()
-    await asyncio.sleep(2 * QUICK.probe_s)
+    clock.now += QUICK.probe_s
     await rig.put()
     assert rig.states()[1:] == [("degraded", "full: no room"), ("up", "")]
 
 
-async def test_a_store_that_comes_back_is_tried_for_writes_anew(rig: Rig) -> None:
+async def test_a_store_that_comes_back_is_tried_for_writes_anew(timed: Rig) -> None:
+    rig = timed
     rig.inner.trouble["put"] = StoreError("readonly")
     await rig.fails(3, rig.put)
     rig.inner.trouble.update(get=StoreError("refused"), ready=StoreError("refused"))

@@ -88,7 +88,9 @@ def test_each_request_is_one_structured_line_when_asked_for(proxy: Proxy) -> Non
 def test_the_admin_api_answers_here_and_not_on_the_data_port(proxy: Proxy) -> None:
     assert proxy.get("/trivet/stats", admin=True).status == 200
     assert proxy.get("/trivet/openapi.json", admin=True).json["paths"]
-    assert "x-trivet-mock" in proxy.get("/trivet/stats").headers
+    refused = proxy.get("/trivet/stats")
+    assert refused.status == 404
+    assert "admin API" in refused.json["error"]["message"]
     assert "x-trivet-mock" in proxy.get("/metrics").headers
 
 

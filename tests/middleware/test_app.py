@@ -13,7 +13,7 @@ from openai_bodies import completion, hello
 from trivet.middleware.app import ProxyApp, http_date
 from trivet.middleware.call import Live, Reply
 from trivet.middleware.headers import RawHeaders
-from trivet.middleware.reception import Visit
+from trivet.middleware.visit import Visit
 
 
 class Odd:

@@ -86,9 +86,9 @@ class HubClient:
         """Leave the hub: claims are freed, followers here and elsewhere are told. Idempotent."""
         if self._connecting is None:
             return
-        self._connecting.cancel()
-        await asyncio.gather(self._connecting, return_exceptions=True)
-        self._connecting = None
+        connecting, self._connecting = self._connecting, None
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
         connection = self._connection
         if connection is not None:
             connection.link.close()
@@ -175,7 +175,8 @@ class HubClient:
         connection = self._connection
         assert connection is not None
         self._connection = None
-        self._say("down", "lost")
+        if self._connecting is not None:
+            self._say("down", "lost")
         self._questions.lost(link)
         for _, answer in connection.claims.values():
             if not answer.done():

@@ -58,7 +58,10 @@ class AdminClient:
         """Forget entries of `tenant`; returns how many were deleted now."""
         given = {"tenant": tenant, "tag": tag, "version": version, "key": key}
         body = {name: value for name, value in given.items() if value is not None}
-        return int(self.call("POST", "/trivet/purge", body)["deleted"])
+        deleted = self.call("POST", "/trivet/purge", body).get("deleted")
+        if type(deleted) is not int:
+            raise AdminError("What answered is not Trivet's admin API: check the port.")
+        return deleted
 
     def stats(self) -> dict[str, Any]:
         """What `GET /trivet/stats` answers."""

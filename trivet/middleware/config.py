@@ -154,6 +154,9 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
     Overrides whose value is None are left out; nested ones are named `store.url`.
     """
     settings: dict[str, Any] = _read(file) if file else {}
+    if file and isinstance(settings.get("policies"), str):
+        # As written in the file, so from where the file is.
+        settings["policies"] = str(file.parent / settings["policies"])
     for name, value in overrides.items():
         if value is None:
             continue

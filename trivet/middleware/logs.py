@@ -24,6 +24,7 @@ Format = Literal["json", "console"]
 _REPEAT_S = 60.0
 """How long equal rejections of stored entries are counted before the next line about them."""
 _LONGEST = 128
+_LONGEST_WHY = 1000
 
 
 def configure(
@@ -51,7 +52,8 @@ def configure(
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]
     root.setLevel(max(number, logging.WARNING))
-    logging.getLogger("uvicorn").setLevel(number)
+    # uvicorn tells of its own starts and stops at info, once a server: that is noise here.
+    logging.getLogger("uvicorn").setLevel(max(number, logging.WARNING))
 
 
 def _processors(format: Format, worker: int | None, color: bool) -> list[Any]:
@@ -170,7 +172,12 @@ class LogObserver:
         if event.ok:
             self._log.info("policies-loaded", version=event.version)
         else:
-            self._log.error("policies-refused", kept=event.version, problems=event.problems)
+            self._log.error(
+                "policies-refused",
+                kept=event.version,
+                problems=event.problems,
+                why=event.detail.replace("\n", "; ")[:_LONGEST_WHY],
+            )
 
     def _request(self, event: RequestDone) -> None:
         usage = event.usage

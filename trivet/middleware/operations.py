@@ -66,9 +66,14 @@ class Operations:
         self, tenant: str, *, tag: str | None, version: str | None, key: str | None
     ) -> int:
         """Forget entries of a tenant in this process and in its store."""
+        declared = self._source.current
+        if declared.declared and tenant not in declared.tenants:
+            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
         if key is not None:
-            await self._store.delete(tenant, full_key(key))
-            return 1
+            wanted = full_key(key)
+            known = await self._store.get(tenant, wanted) is not None
+            await self._store.delete(tenant, wanted)
+            return int(known)
         label = f"tag:{tag}" if tag is not None else None
         if version is not None:
             label = f"version:{version}"

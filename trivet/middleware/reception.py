@@ -82,6 +82,10 @@ class Reception:
         visit.traceparent = headers.get("traceparent")
         visit.tenant = caller.tenant
         refuse_dots(visit.path)
+        if visit.path.startswith("/trivet/"):
+            raise RequestError(
+                404, "This is the proxy's port; the admin API is on its own.", code="not_found"
+            )
         named = self._routing.by_prefix(visit.path)
         if named is not None:
             self._enter_prefix(visit, named)

@@ -170,25 +170,24 @@ class TenantDirectory:
         if self._gateway is not None:
             named = self._gateway.named(raw, peer)
             if named is not None:
-                return self._by_gateway(named, shown)
-        found = self._memo.get(shown)
-        if found is None:
-            found = self._by_credential(shown)
-            if found is not None:
-                self._remember(shown, found)
-        return found
+                # No header has an empty name, so this is no caller's own `shown`.
+                key = ((b"", named.encode("latin-1")), *shown)
+                found = self._memo.get(key)
+                return found or self._remember(key, self._by_gateway(named, shown))
+        return self._memo.get(shown) or self._remember(shown, self._by_credential(shown))
 
     def chosen(self, tenant: str) -> Identified | None:
         """A declared tenant by its name, without a credential: for operators, never for callers."""
         policy = self.policies.tenants.get(tenant)
         return None if policy is None else self._identified(policy, "chosen", ())
 
-    def _remember(self, shown: _Shown, found: Identified) -> None:
-        if sum(len(value) for _, value in shown) > _MEMO_TEXT:
-            return
+    def _remember(self, shown: _Shown, found: Identified | None) -> Identified | None:
+        if found is None or sum(len(value) for _, value in shown) > _MEMO_TEXT:
+            return found
         if len(self._memo) >= _MEMO_ENTRIES:
             del self._memo[next(iter(self._memo))]
         self._memo[shown] = found
+        return found
 
     def _by_gateway(self, named: str, shown: _Shown) -> Identified | None:
         if self.policies.declared:
