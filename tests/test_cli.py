@@ -214,7 +214,7 @@ class TestPurge:
         result = run("purge", "--tenant", "acme", "--tag", "x", TRIVET_ADMIN_KEY="secret")
         assert (result.exit_code, result.output) == (
             0,
-            "3 stored answers of acme were deleted.\n",
+            "3 stored answers of acme deleted.\n",
         )
         which = {"tag": "x", "version": None, "key": None}
         assert asked == [("http://127.0.0.1:8081", "secret", "acme", which)]

@@ -76,7 +76,11 @@ def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) ->
 @click.option("--delay-ms", type=click.IntRange(0), default=0, show_default=True)
 @_told
 def upstream(host: str, port: int, delay_ms: int) -> None:
-    """Run the built-in upstream for tests and trials. It is not a model."""
+    """Run the built-in upstream for tests and trials. It is not a model.
+
+    A request can ask it to misbehave: the header `x-mock: delay=200; status=503`, or a model named
+    `mock+delay=200`. GET / lists the commands.
+    """
     from trivet.middleware.mock_upstream.run import run
 
     run(host, port, delay_ms)
@@ -123,13 +127,21 @@ def check(directory: Path | None, config_file: Path | None, schema: bool, as_jso
 @click.argument("request_file", type=click.Path(path_type=Path))
 @click.option("--policies", type=click.Path(path_type=Path), help="Directory of policy files.")
 @click.option("--tenant", help="Explain as this tenant, without its credential.")
+@click.option("--admin", metavar="URL", help="Ask the running proxy behind this admin port.")
+@click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 @as_json
 @_told
-def explain(request_file: Path, policies: Path | None, tenant: str | None, as_json: bool) -> None:
+def explain(
+    request_file: Path, admin: str | None, admin_key: str | None, as_json: bool, **given: Any
+) -> None:
     """Say what would happen to the request in REQUEST_FILE, and why."""
-    from trivet.middleware.inspect import explain as run
+    from trivet.middleware import inspect
 
-    sys.exit(run(request_file, policies=policies, tenant=tenant, as_json=as_json))
+    if admin is not None:
+        if any(given.values()):
+            raise click.UsageError("--admin asks the proxy: leave --policies and --tenant out.")
+        sys.exit(inspect.explain_running(request_file, admin, admin_key, as_json=as_json))
+    sys.exit(inspect.explain(request_file, as_json=as_json, **given))
 
 
 @main.command()
@@ -153,7 +165,7 @@ def keygen(as_json: bool) -> None:
 @click.option("--tenant", required=True)
 @click.option("--tag", help="Only answers whose request carried this Trivet-Tag.")
 @click.option("--version", "version", metavar="NAME=VALUE", help="Only answers of this version.")
-@click.option("--key", metavar="HEX", help="Only the answer under this key (see trivet explain).")
+@click.option("--key", metavar="HEX", help="Only this answer (key by trivet explain --admin).")
 @click.option("--admin", default="http://127.0.0.1:8081", show_default=True, metavar="URL")
 @click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 @as_json

@@ -235,8 +235,8 @@ class TestExplain:
 
     def test_the_user_is_told_where_the_policy_scopes_by_it(self) -> None:
         found = told({**CHAT, "user": "u1"}, exact={"user_scope": True})
-        assert found.user == "u1"
-        assert ("user", "u1") in found.key_fields
+        assert found.user == "body=u1"
+        assert ("user", "body=u1") in found.key_fields
 
     def test_prompt_text_and_credentials_are_not_shown(self) -> None:
         body = {**CHAT, "messages": [{"role": "user", "content": "private words " * 9}]}

@@ -196,7 +196,7 @@ class TestHandlers:
         assert answers["ready"]["ok"] is True
         assert answers["stats"]["store"]["name"] == "memory"
         assert answers["metrics"][0] == os.getpid()
-        assert answers["reload"] == {"ok": True, "version": "none", "problems": 0}
+        assert answers["reload"] == {"ok": True, "version": "none", "problems": 0, "detail": ""}
         assert answers["purge"] == 1
 
 

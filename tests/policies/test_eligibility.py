@@ -99,7 +99,7 @@ def test_a_user_scope_without_a_user_bypasses() -> None:
 
 
 def test_the_user_is_in_the_scope_only_where_the_policy_says_so() -> None:
-    assert eligible(user="u", user_scope=True).user == "u"
+    assert eligible(user="u", user_scope=True).user == "body=u"
     assert eligible(user="u").user is None
 
 

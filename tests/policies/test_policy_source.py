@@ -64,9 +64,10 @@ def test_a_bad_file_keeps_the_old_set_and_says_so(tmp_path: Path) -> None:
     source = PolicySource(tmp_path, SECRET)
     before = source.tenants
     policy(tmp_path, extra="ttl: 5\nexact: {k: 1}\n")
-    assert source.reload() == PolicyReload(False, before.policies.version, 2)
+    result = source.reload()
     assert source.tenants is before
     assert source.problem is not None
+    assert result == PolicyReload(False, before.policies.version, 2, str(source.problem))
     assert [one.field for one in source.problem.problems] == ["ttl", "exact.k"]
 
 

@@ -11,16 +11,47 @@ from trivet.policies.keygen import key_hash
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import (
     API_KEY_HEADERS,
-    IDENTITY_HEADERS,
     UNDECLARED,
     GatewayTrust,
     Identified,
     PolicySet,
     TenantDirectory,
+    is_identity,
 )
 
 SECRET = b"s" * 32
 Raw = tuple[tuple[bytes, bytes], ...]
+
+IDENTITY_HEADERS = frozenset(
+    (
+        b"apikey",
+        b"cf-access-jwt-assertion",
+        b"cf-aig-authorization",
+        b"cookie",
+        b"helicone-auth",
+        b"ocp-apim-subscription-key",
+        b"private-token",
+        b"proxy-authorization",
+        b"remote-user",
+        b"tailscale-user-login",
+        b"x-access-token",
+        b"x-amz-security-token",
+        b"x-amzn-oidc-data",
+        b"x-api-token",
+        b"x-auth-key",
+        b"x-auth-request-email",
+        b"x-auth-token",
+        b"x-forwarded-client-cert",
+        b"x-forwarded-email",
+        b"x-forwarded-user",
+        b"x-goog-authenticated-user-email",
+        b"x-goog-iap-jwt-assertion",
+        b"x-litellm-api-key",
+        b"x-ms-client-principal-id",
+        b"x-portkey-api-key",
+        b"x-rapidapi-key",
+    )
+)
 
 
 def raw(**headers: str) -> Raw:
@@ -97,10 +128,15 @@ class TestDeclared:
         known = directory(declared(acme="k1"))
         assert tenant(known.identify(raw(authorization="Bearer k1", x_api_key="k1"))) == "acme"
 
-    def test_a_cookie_makes_no_difference(self) -> None:
+    def test_a_cookie_makes_another_caller_of_the_same_tenant(self) -> None:
         known = directory(declared(acme="k1"))
-        first = known.identify(raw(x_api_key="k1", cookie="a"))
-        assert first is known.identify(raw(x_api_key="k1", cookie="b"))
+        one = known.identify(raw(x_api_key="k1", cookie="a"))
+        two = known.identify(raw(x_api_key="k1", cookie="b"))
+        assert one is not None
+        assert two is not None
+        assert one.tenant == two.tenant
+        assert one.credential != two.credential
+        assert one.others != two.others
 
     def test_an_operator_can_choose_a_declared_tenant(self) -> None:
         known = directory(declared(acme="k1"))
@@ -173,14 +209,22 @@ class TestCredentialScope:
         assert [tenant(one) for one in found] == ["acme", "acme"]
         assert len({one.credential for one in found if one}) == 2
 
-    def test_a_session_does_not_change_it(self) -> None:
+    def test_a_session_changes_it(self) -> None:
         known = directory()
         one = known.identify(raw(x_api_key="k", cookie="a"))
         two = known.identify(raw(x_api_key="k", cookie="b"))
         assert one is not None
         assert two is not None
-        assert one.credential == two.credential
+        assert one.credential != two.credential
         assert one.tenant != two.tenant
+
+    def test_a_key_of_our_own_making_goes_no_further_and_does_not_count(self) -> None:
+        known = directory(declared(acme="tvt_one"))
+        one = known.identify(raw(authorization="Bearer tvt_one"))
+        two = known.identify(raw(authorization="Bearer tvt_one", x_api_key="tvt_other"))
+        assert one is not None
+        assert two is not None
+        assert one.credential == two.credential
 
 
 class TestMemory:
@@ -278,3 +322,20 @@ class TestGateway:
     def test_a_gateway_that_proves_nothing_is_refused(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="The declared gateway cannot be used"):
             GatewayTrust("x-tenant", **fields)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"accept",
+        b"content-type",
+        b"idempotency-key",
+        b"traceparent",
+        b"user-agent",
+        b"x-request-id",
+        b"x-stainless-lang",
+        b"x-stainless-retry-count",
+    ],
+)
+def test_headers_of_ordinary_clients_identify_nobody(name: bytes) -> None:
+    assert not is_identity(name)

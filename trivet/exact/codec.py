@@ -33,7 +33,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Stored bytes that are no entry: `format`, `mac` or `corrupt`."""
+    """Stored bytes that are no entry: `format`, `mac`, `corrupt`, or `purged` for a store's own."""
 
     reason: str
 

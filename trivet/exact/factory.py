@@ -40,7 +40,7 @@ def open_store(
     shared = GuardedStore(_shared(url, seal, observer, limits), limits.budget, observer)
     if 0 in (limits.front.entries, limits.front.bytes):
         return shared
-    return LayeredStore(_memory(limits.front), shared)
+    return LayeredStore(_memory(limits.front), shared, observer=observer)
 
 
 def _memory(bound: Bound) -> MemoryStore:

@@ -20,28 +20,38 @@ _TAG = b"trivet-exact-v1"
 _POOL_TAG = b"trivet-pool-v1"
 _CREDENTIAL_TAG = b"trivet-credential-v1"
 
-_PREFIXES = (b"anthropic-", b"openai-", b"x-goog-")
+_PREFIXES = (
+    b"anthropic-",
+    b"openai-",
+    b"x-goog-",
+    # Gateways and clouds steer the answer by headers of theirs: model, guardrails, routing.
+    b"cf-aig-",
+    b"helicone-",
+    b"x-amzn-bedrock-",
+    b"x-litellm-",
+    b"x-ms-",
+    b"x-portkey-",
+)
 _NAMED = frozenset(
     (
         # Declared tenants may still send an upstream's session along.
         b"cookie",
+        b"accept-language",
+        b"api-version",
         # An upstream that is a gateway itself picks the model that answers by these.
-        b"x-portkey-config",
-        b"x-portkey-custom-host",
-        b"x-portkey-provider",
-        b"x-portkey-virtual-key",
-        b"helicone-target-provider",
-        b"helicone-target-url",
         b"azureml-model-deployment",
         b"azureml-model-group",
-        b"x-ms-model-mesh-model-name",
         b"extra-parameters",
     )
 )
 _TRANSPORT = frozenset(
     (
         b"anthropic-dangerous-direct-browser-access",
+        b"helicone-request-id",
         b"x-goog-api-client",
+        b"x-ms-client-request-id",
+        b"x-ms-date",
+        b"x-portkey-trace-id",
         b"x-goog-api-key",  # In the credential scope.
     )
 )

@@ -11,6 +11,7 @@ from trivet.exact.memory import MemoryStore
 from trivet.exact.purges import Purge, SharedStore
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
+from trivet.telemetry import EntryRejected, Observer, ignore
 
 POLL_S = 1.0
 """How long after a purge in another process this one may still answer from its memory."""
@@ -19,15 +20,24 @@ POLL_S = 1.0
 class LayeredStore:
     """`front` answers first; `back` is asked on a miss, and fills the front.
 
-    Copies keep the entry's own expiry. A task follows the back's feed of purges. While the back
-    is in trouble, the front serves what it holds, and a miss raises the back's `StoreError`.
+    Copies keep the entry's own expiry. A task follows the back's feed of purges: what they name is
+    not served, even where the back has lost its tombstone (see `purges`). While the back is in
+    trouble, the front serves what it holds, and a miss raises the back's `StoreError`.
     """
 
-    def __init__(self, front: MemoryStore, back: SharedStore, *, poll_s: float = POLL_S) -> None:
+    def __init__(
+        self,
+        front: MemoryStore,
+        back: SharedStore,
+        *,
+        poll_s: float = POLL_S,
+        observer: Observer = ignore,
+    ) -> None:
         self.name = back.name
         self._front = front
         self._back = back
         self._poll_s = poll_s
+        self._observe = observer
         self._cursor = 0
         self._epoch = 0
         """Counts what was taken out of the front: a read that began before may bring it back."""
@@ -42,7 +52,14 @@ class LayeredStore:
             self._follow()
         epoch = self._epoch
         entry = await self._back.get(tenant, key)
-        if entry is not None and epoch == self._epoch:
+        if entry is None:
+            return None
+        if self._front.purged(entry):
+            self._observe(EntryRejected(self.name, "purged"))
+            with suppress(StoreError):  # It is a miss, whether the back takes a write or not.
+                await self._back.delete(tenant, key)
+            return None
+        if epoch == self._epoch:
             self._front.fill(entry)
         return entry
 
@@ -100,8 +117,7 @@ class LayeredStore:
         if changes.purges is None:
             self._epoch += 1
             self._front.clear()
-            return
-        for purge in changes.purges:
+        for purge in changes.rest if changes.purges is None else changes.purges:
             self._epoch += 1
             await self._apply(purge)
 

@@ -131,6 +131,10 @@ class MemoryStore:
             self._drop(node)
         return len(doomed)
 
+    def purged(self, entry: Entry) -> bool:
+        """Whether a purge that is known here forbids serving `entry`, wherever it comes from."""
+        return self._tombstones.name(entry)
+
     def clear(self) -> None:
         """Forget every entry; what was purged stays purged."""
         self._shelves.clear()

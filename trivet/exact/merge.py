@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
 from trivet.errors import StoreError
 
@@ -16,25 +17,25 @@ _IN_FLIGHT = 2
 """MGETs of one group at a time: while they are on their way, the next one fills."""
 _MOST_NAMES = 256
 
-_Read = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes | None]]]
+_V = TypeVar("_V")
 
 
-class MergedReads:
+class MergedReads(Generic[_V]):
     """Collects names by group (a cluster slot, or one group for all) and reads them together."""
 
-    def __init__(self, read: _Read) -> None:
+    def __init__(self, read: Callable[[Sequence[bytes]], Awaitable[Sequence[_V]]]) -> None:
         self._read = read
-        self._wanted: dict[bytes, dict[bytes, list[asyncio.Future[bytes | None]]]] = {}
+        self._wanted: dict[bytes, dict[bytes, list[asyncio.Future[_V]]]] = {}
         self._flying: defaultdict[bytes, int] = defaultdict(int)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    def get(self, group: bytes, name: bytes) -> asyncio.Future[bytes | None]:
+    def get(self, group: bytes, name: bytes) -> asyncio.Future[_V]:
         """The value of `name`. The future raises what `read` raises."""
         if self._closed:
             raise StoreError("closed")
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[bytes | None] = loop.create_future()
+        future: asyncio.Future[_V] = loop.create_future()
         names = self._wanted.get(group)
         if names is None:
             names = self._wanted[group] = {}
@@ -71,9 +72,7 @@ class MergedReads:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _fetch(
-        self, group: bytes, names: dict[bytes, list[asyncio.Future[bytes | None]]]
-    ) -> None:
+    async def _fetch(self, group: bytes, names: dict[bytes, list[asyncio.Future[_V]]]) -> None:
         try:
             values = await self._read(list(names))
             for value, waiters in zip(values, names.values(), strict=True):
@@ -93,7 +92,7 @@ class MergedReads:
                 self._send(group)
 
 
-def _fail(names: dict[bytes, list[asyncio.Future[bytes | None]]], error: StoreError) -> None:
+def _fail(names: dict[bytes, list[asyncio.Future[_V]]], error: StoreError) -> None:
     for waiters in names.values():
         for waiter in waiters:
             if not waiter.done():

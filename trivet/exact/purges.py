@@ -1,4 +1,15 @@
-"""What was purged: tombstones that late entries meet, and the feed that other processes read."""
+"""What was purged: tombstones that late entries meet, and the feed that other processes read.
+
+Somebody who can write the store, and has not the secret, can put a copy of an entry back after a
+purge. A store therefore holds what it reads against its tombstones, by the tenant, the labels and
+the time that are sealed in the entry: a copy is a miss as long as the tombstone is there. What
+follows a feed also knows the purges by itself, sealed as they were, and refuses what a store would
+serve whose tombstones were deleted or altered.
+
+What nothing here prevents, for lack of state that only Trivet can write: with its tombstone and
+its place in the feed rolled back too, a copy is served to a process that starts afterwards. And a
+copy of an answer that was replaced, evicted or deleted, not purged, is good until it expires.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +49,8 @@ class Changes:
 
     cursor: int
     purges: tuple[Purge, ...] | None
+    rest: tuple[Purge, ...] = ()
+    """Where `purges` is None: those that the feed still holds."""
 
 
 class SharedStore(ExactStore, Protocol):
@@ -49,10 +62,10 @@ class SharedStore(ExactStore, Protocol):
 
 
 class Tombstones:
-    """Remembers purges, so that an entry created before one is not stored after it.
+    """Remembers purges, so that an entry created before one is neither stored after it nor served.
 
     Bounded: beyond `limit` the oldest purges merge into one floor that holds for everybody. What
-    that may refuse is an entry created before all the purges that are still remembered.
+    that may refuse to store is an entry created before all the purges that are still remembered.
     """
 
     __slots__ = ("_at", "_floor", "_limit")
@@ -75,12 +88,19 @@ class Tombstones:
 
     def cover(self, entry: Entry) -> bool:
         """Whether a purge forbids storing `entry`."""
+        return bool(self._at) and (entry.created <= self._floor or self.name(entry))
+
+    def name(self, entry: Entry) -> bool:
+        """Whether a purge of the entry's tenant or of one of its labels forbids serving it.
+
+        The floor does not count here: it would take unpurged entries of long ago from everybody.
+        """
         if not self._at:
             return False
         created = entry.created
-        if created <= self._floor or created <= self._at.get((entry.tenant, None), _NEVER):
-            return True
-        return any(created <= self._at.get((entry.tenant, label), _NEVER) for label in entry.labels)
+        return created <= self._at.get((entry.tenant, None), _NEVER) or any(
+            created <= self._at.get((entry.tenant, label), _NEVER) for label in entry.labels
+        )
 
 
 def seal_purge(purge: Purge, seal: Seal) -> bytes:

@@ -7,6 +7,7 @@ the extra `redis`.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from trivet.exact.merge import MergedReads
 from trivet.exact.purges import Changes, Purge, seal_purge, unseal_purge
 from trivet.exact.redis_client import Address, connect, translated
 from trivet.exact.redis_keep import Housekeeping
+from trivet.exact.redis_purged import KnownPurges
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
@@ -33,6 +35,9 @@ _WRITERS = 16
 _PURGE_CHUNK = 500
 """Entries that one script deletes: a few milliseconds during which Redis serves nobody else."""
 _TOMBSTONES_KEPT = 1024
+_PREFIX = len(b"trivet:{}:") + 32
+"""Bytes with which all names of one tenant begin."""
+_NEVER = float("-inf")
 _IN_THREAD = 64 << 10
 """Bytes from which an entry is packed and unpacked in a thread."""
 
@@ -69,7 +74,8 @@ class RedisStore:
         self._writer = connect(
             address, timeout_s=_WRITE_S, connect_s=max(_CONNECT_S, get_s), connections=64
         )
-        self._reads = MergedReads(self._mget)
+        self._reads = MergedReads(self._find)
+        self._purged = KnownPurges(self._tombstones)
         self._slots = asyncio.Semaphore(_WRITERS)
         shared = b"trivet:{%b}:" % seal.pseudonym("").hex().encode()
         self._feed = (shared + b"z", shared + b"n")
@@ -79,13 +85,16 @@ class RedisStore:
         """See `ExactStore.get`. Reads of one event-loop tick are one MGET."""
         prefix = self._prefix(tenant)
         name = key.hex().encode()
-        raw = await self._reads.get(b"" if self._one_group else prefix, prefix + b"e:" + name)
+        group = b"" if self._one_group else prefix
+        raw, token = await self._reads.get(group, prefix + b"e:" + name)
         if raw is None:
             return None
         if len(raw) < _IN_THREAD:
             found = decode(raw, tenant, key, self._seal)
         else:
             found = await asyncio.to_thread(decode, raw, tenant, key, self._seal)
+        if not isinstance(found, Rejected) and await self._buried(prefix, token, found):
+            found = Rejected("purged")
         if isinstance(found, Rejected):
             self._observe(EntryRejected(self.name, found.reason))
             with suppress(StoreError):  # It is a miss, whether Redis takes a write or not.
@@ -130,10 +139,15 @@ class RedisStore:
         await self._announce(Purge(tenant, None, self._clock(), key))
 
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
-        """See `ExactStore.purge`. Deletes a few hundred at a time, others in between."""
+        """See `ExactStore.purge`. Deletes a few hundred at a time, others in between.
+
+        An entry that somebody else put back without its place in the indexes is neither found nor
+        counted: the next get of it finds it purged, and deletes it.
+        """
         prefix = self._prefix(tenant)
         name = b"" if label is None else self._label(tenant, label)
-        await self._script(scripts.BURY, (prefix + b"t",), prefix, name, repr(at), _TOMBSTONES_KEPT)
+        given = (prefix, name, repr(at), _TOMBSTONES_KEPT, secrets.token_hex(8))
+        await self._script(scripts.BURY, (prefix + b"t",), *given)
         await self._announce(Purge(tenant, label, at))
         count = 0
         while True:
@@ -149,10 +163,9 @@ class RedisStore:
         last, records = await self._script(scripts.CHANGES, self._feed, cursor)
         if last == cursor:
             return Changes(last, ())
-        if len(records) != last - cursor:
-            return Changes(last, None)
         found = [unseal_purge(record.partition(b":")[2], self._seal) for record in records]
-        return Changes(last, tuple(purge for purge in found if purge is not None))
+        known = tuple(purge for purge in found if purge is not None)
+        return Changes(last, known) if len(found) == last - cursor else Changes(last, None, known)
 
     async def usage(self, tenant: str | None) -> StoreStats:
         """See `ExactStore.usage`. The total is the last sweep's, a few seconds old."""
@@ -174,8 +187,29 @@ class RedisStore:
         """See `ExactStore.close`."""
         await self._keep.close()
         await self._reads.close()
+        await self._purged.close()
         await self._reader.close()
         await self._writer.close()
+
+    async def _find(self, names: Sequence[bytes]) -> Sequence[tuple[bytes | None, bytes | None]]:
+        """The entries of these names, each with the token of its tenant's last purge."""
+        prefixes = dict.fromkeys(name[:_PREFIX] for name in names)
+        values = await self._mget([*names, *(prefix + b"w" for prefix in prefixes)])
+        tokens = dict(zip(prefixes, values[len(names) :], strict=True))
+        return [(value, tokens[name[:_PREFIX]]) for name, value in zip(names, values, strict=False)]
+
+    async def _tombstones(self, prefix: bytes) -> dict[bytes, bytes]:
+        async with translated():
+            found: dict[bytes, bytes] = await self._reader.execute("HGETALL", prefix + b"t")
+        return found
+
+    async def _buried(self, prefix: bytes, token: bytes | None, entry: Entry) -> bool:
+        """Whether the entry was purged, by the names and the time that its seal covers."""
+        known = await self._purged.of(prefix, token)
+        return bool(known) and any(
+            entry.created <= known.get(name, _NEVER)
+            for name in (b"", *(self._label(entry.tenant, label) for label in entry.labels))
+        )
 
     async def _mget(self, names: Sequence[bytes]) -> Sequence[bytes | None]:
         async with translated():

@@ -8,7 +8,9 @@ A tenant's keys all begin with `P`, `trivet:{<pseudonym>}:`, which is their hash
     o           zset     key by last use (ms): the order of eviction
     x           zset     key by stale_until (ms)
     l:<label>   zset     key by creation (s); `l:` itself holds all keys
-    t           hash     label -> time of its last purge (s); "" is the tenant, "floor" the rest
+    t           hash     label -> time of its last purge (s); "" is the tenant, "floor" the rest,
+                         "token" what `w` says
+    w           string   a token of the last purge: another one says that `t` is to be read anew
 
 A Redis that is full refuses a script's first write, if that needs memory, and none after it: what
 has to work then deletes `v`, which never exists, first.
@@ -99,21 +101,21 @@ return evicted
 # ARGV: P, key.
 DELETE = Script(_DROP + "return drop(ARGV[2]) + redis.call('DEL', P..'e:'..ARGV[2])")
 
-# ARGV: P, label, time in s, most fields. Remembers a purge.
+# ARGV: P, label, time in s, most fields, token. Remembers a purge.
 BURY = Script(
     """
 redis.call('DEL', ARGV[1]..'v')
 local t, at = ARGV[1]..'t', tonumber(ARGV[3])
 local before = redis.call('HGET', t, ARGV[2])
 if before and tonumber(before) >= at then return 0 end
-redis.call('HSET', t, ARGV[2], ARGV[3])
+redis.call('HSET', t, ARGV[2], ARGV[3], 'token', ARGV[5])
+redis.call('SET', ARGV[1]..'w', ARGV[5])
 if redis.call('HLEN', t) <= tonumber(ARGV[4]) then return 1 end
 local all, name, oldest = redis.call('HGETALL', t), nil, nil
 for i = 1, #all, 2 do
   local seen = tonumber(all[i + 1])
-  if all[i] ~= 'floor' and all[i] ~= '' and (not oldest or seen < oldest) then
-    name, oldest = all[i], seen
-  end
+  local fixed = all[i] == 'floor' or all[i] == '' or all[i] == 'token'
+  if not fixed and (not oldest or seen < oldest) then name, oldest = all[i], seen end
 end
 local floor = redis.call('HGET', t, 'floor')
 if not floor or tonumber(floor) < oldest then

@@ -126,9 +126,16 @@ class SqliteStore:
             found = rows.find(db, name, key, self._clock())
             if found is None:
                 return None
+            entry = decode(found[1], tenant, key, self._seal)
+            if isinstance(entry, Rejected):
+                return entry
+            # Read after the row, and by the names that the seal covers: the row's own columns
+            # may be anybody's.
+            if rows.buried(db, (name, *rows.label_names(entry, self._seal)), entry.created):
+                return Rejected("purged")
             if len(self._touched) < _MAX_TOUCHED:
                 self._touched.add(found[0])
-            return decode(found[1], tenant, key, self._seal)
+            return entry
 
         found: Entry | Rejected | None = await self._reads.do(work)
         if not isinstance(found, Rejected):
@@ -161,6 +168,7 @@ class SqliteStore:
         """See `ExactStore.purge`. Large ones take several transactions, other writes between."""
         purge = Purge(tenant, label, at)
         await self._change(lambda db: rows.bury(db, purge, self._seal))
+        # A row that somebody put back counts by what its columns say: a get goes by its seal.
         count = 0
         while True:
             gone: int = await self._change(lambda db: rows.purge_some(db, purge, self._seal))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trivet.exact.entry import Entry
@@ -37,12 +37,17 @@ def row_of(entry: Entry, value: bytes, seal: Seal) -> Row:
     return Row(
         tenant=seal.pseudonym(entry.tenant),
         key=entry.key,
-        labels=tuple(seal.pseudonym(entry.tenant, label) for label in entry.labels),
+        labels=label_names(entry, seal),
         size=entry.size,
         created=entry.created,
         stale_until=entry.stale_until,
         value=value,
     )
+
+
+def label_names(entry: Entry, seal: Seal) -> tuple[bytes, ...]:
+    """The names of an entry's labels in the indexes."""
+    return tuple(seal.pseudonym(entry.tenant, label) for label in entry.labels)
 
 
 def find(
@@ -57,15 +62,19 @@ def find(
     return found
 
 
+def buried(db: sqlite3.Connection, names: Sequence[bytes], created: float) -> bool:
+    """Whether one of the names was purged at `created` or later."""
+    marks = ",?" * (len(names) - 1)
+    found = db.execute(
+        f"SELECT 1 FROM tombstones WHERE name IN (?{marks}) AND at >= ?",  # noqa: S608
+        (*names, created),
+    )
+    return found.fetchone() is not None
+
+
 def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float) -> int:
     """Store a row within the tenant's and the store's bounds. Returns how many were evicted."""
-    names = (ALL, row.tenant, *row.labels)
-    marks = ",".join("?" * len(names))
-    buried = db.execute(
-        f"SELECT 1 FROM tombstones WHERE name IN ({marks}) AND at >= ?",  # noqa: S608
-        (*names, row.created),
-    ).fetchone()
-    if buried:
+    if buried(db, (ALL, row.tenant, *row.labels), row.created):
         return 0
     delete(db, row.tenant, row.key)
     if not (_fits(row.size, bound) and _fits(row.size, most)) or row.stale_until <= now:
@@ -169,9 +178,8 @@ def changes(db: sqlite3.Connection, cursor: int, seal: Seal) -> Changes:
         return Changes(last, ())
     rows = db.execute("SELECT purge FROM feed WHERE seq > ? AND seq <= ?", (cursor, last))
     found = [unseal_purge(row[0], seal) for row in rows]
-    if len(found) != last - cursor:
-        return Changes(last, None)
-    return Changes(last, tuple(purge for purge in found if purge is not None))
+    known = tuple(purge for purge in found if purge is not None)
+    return Changes(last, known) if len(found) == last - cursor else Changes(last, None, known)
 
 
 def sweep(db: sqlite3.Connection, touched: Iterable[int], now: float) -> int:

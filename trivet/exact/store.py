@@ -31,7 +31,7 @@ class ExactStore(Protocol):
     """A keyed store of entries.
 
     Every method may raise `StoreError` and nothing else. A `get` that finds an entry which was
-    altered, is of another format, or cannot be read returns None, deletes it, and emits
+    altered, is of another format, cannot be read, or was purged returns None, deletes it, and emits
     `EntryRejected`. Expired entries are returned until `stale_until`: the tier decides.
     Implementations bound themselves by bytes and by entries, in all and by tenant.
     """

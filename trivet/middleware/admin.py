@@ -34,6 +34,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _PREFIX = "/trivet/"
 _OPEN = frozenset({"/trivet/docs", "/trivet/openapi.json"})
+_THROUGH_A_PROXY = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
 _READY_S = 2.0
 """How long a readiness check may take: load balancers give up after a few seconds."""
 
@@ -145,12 +146,17 @@ def _is_local(scope: Message) -> bool:
     client = scope.get("client")
     if client is not None and not _is_loopback(client[0]):
         return False
-    if _headers(scope, b"forwarded") or _headers(scope, b"x-forwarded-for"):
+    if any(_headers(scope, name) for name in _THROUGH_A_PROXY):
+        return False
+    if _headers(scope, b"sec-fetch-site") not in ([], [b"same-origin"], [b"none"]):
         return False
     hosts = _headers(scope, b"host")
-    if len(hosts) != 1 or not _is_loopback(urlsplit(b"//" + hosts[0]).hostname or b""):
+    try:
+        if len(hosts) != 1 or not _is_loopback(urlsplit(b"//" + hosts[0]).hostname or b""):
+            return False
+        return all(urlsplit(origin).netloc == hosts[0] for origin in _headers(scope, b"origin"))
+    except ValueError:
         return False
-    return all(urlsplit(origin).netloc == hosts[0] for origin in _headers(scope, b"origin"))
 
 
 def _is_loopback(host: str | bytes) -> bool:

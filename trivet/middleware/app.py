@@ -49,9 +49,9 @@ class ProxyApp:
         except ClientGone:
             visit.note.reason = "client-gone"
         except asyncio.CancelledError:
-            if not visit.watch.gone:
-                raise
-            visit.note.reason = "client-gone"
+            # The caller has gone, or the server ends before this answer did. Either way nobody
+            # waits for this task, and uvicorn closes what it left unfinished.
+            visit.note.reason = "client-gone" if visit.watch.gone else "shutdown"
         except UpstreamError as error:
             # The caller's connection breaks off too: uvicorn closes it when a response that was
             # started is left unfinished.

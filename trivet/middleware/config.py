@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model import Seconds, Section, Size
 
+_API_PATHS = ("/completions", "/responses", "/embeddings", "/messages")
 DialectFamily = Literal["openai", "anthropic"]
 
 
@@ -62,6 +63,8 @@ class UpstreamConfig(Section):
             raise ValueError("an upstream is an http:// or https:// URL")
         if "@" in parts.netloc:
             raise ValueError("an upstream URL has no user and no password: use credential_env")
+        if parts.path.rstrip("/").endswith(_API_PATHS):
+            raise ValueError("an upstream is a base URL: leave the API's own path out")
         if parts.query or parts.fragment:
             raise ValueError("an upstream URL has no query and no fragment")
         return value.rstrip("/")

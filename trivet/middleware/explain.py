@@ -16,7 +16,7 @@ from trivet.middleware.sample import Sample
 from trivet.policies.directives import Directives, entry_labels, read_directives
 from trivet.policies.eligibility import Bypass, Eligible, eligibility, end_user
 from trivet.policies.model import ExactSettings
-from trivet.policies.settings import exact_settings, matching_rules
+from trivet.policies.settings import matching_rules, settings_for
 from trivet.policies.tenants import Identified
 
 Decode = Callable[[bytes, Headers], Request]
@@ -95,7 +95,8 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
     request = decode(sample.body, headers)
     route = headers.get("trivet-route") or sample.path
     policy = who.policy
-    settings = exact_settings(policy, request.api, request.model, route)
+    place = (sample.path, headers.get("trivet-route", ""))
+    settings = settings_for(policy, request.api, request.model, place)
     directives = read_directives(headers, request.directives)
     plan = eligibility(request, policy, settings, directives, end_user(settings, request, headers))
     parts = _parts(sample, request, who, to, (settings, directives, plan))
@@ -123,6 +124,16 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
         settings={name: getattr(settings, name) for name in ExactSettings.model_fields},
         rules=matching_rules(policy, request.api, request.model, route),
     )
+
+
+def explanation_of(told: dict[str, Any]) -> Explanation:
+    """Read `Explanation.as_json` back, as the admin API sends it."""
+    lists = ("keys", "headers_left_out", "labels", "rules")
+    read = {**told, **{name: tuple(told[name]) for name in lists}}
+    read["key_fields"] = tuple((name, value) for name, value in told["key_fields"])
+    read["left_out"] = tuple(Omitted(**item) for item in told["left_out"])
+    read["tiers"] = tuple(TierView(**item) for item in told["tiers"])
+    return Explanation(**read)
 
 
 def _decode_embeddings(raw: bytes, headers: Headers) -> Request:

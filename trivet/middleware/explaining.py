@@ -11,7 +11,7 @@ from trivet.exact.key import credential_scope
 from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.registry import dialect_of, route_of
 from trivet.middleware.explain import Destination, Explanation, explain
-from trivet.middleware.routing import Routing
+from trivet.middleware.routing import Routing, check_model
 from trivet.middleware.sample import Sample, read_sample
 from trivet.policies.tenants import Identified, TenantDirectory
 
@@ -36,9 +36,13 @@ class Explainer:
         return explain(sample, dialect_of(sample.api).decode, who, self._destination(sample, who))
 
     def _destination(self, sample: Sample, who: Identified | None) -> Destination:
-        if self._routing is None or who is None:
+        if who is None:
             return Destination("", "")
         model = canonical.parse(sample.body).get("model")
+        if self._routing is None:
+            if type(model) is str:
+                check_model(who.policy, model)
+            return Destination("", "")
         route = route_of(sample.path)
         if type(model) is not str or route is None:
             raise RequestError(400, "'model' must be a non-empty string.", field="model")
@@ -46,5 +50,5 @@ class Explainer:
         credential = None
         if target.credential is not None:
             text = target.credential.decode("latin-1")
-            credential = credential_scope(self._secret, "configured", text)
+            credential = credential_scope(self._secret, "configured", text) + who.others
         return Destination(target.config.name, target.config.root, credential)

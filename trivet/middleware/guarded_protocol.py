@@ -20,6 +20,8 @@ from trivet.middleware.call import Whole
 _MOST_HEAD = 1 << 16
 """Bytes of a request's head, and of what may come between two pieces of its body (chunk
 extensions, trailers); proxies in front usually allow less."""
+WRITE_STALL_S = 60.0
+"""How long a caller may leave a full send buffer unread."""
 _MOST_QUEUED = 256
 """Pipelined requests that may wait on one connection: each answer lets uvicorn read on."""
 
@@ -47,6 +49,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _body_came = False
     _held: tuple[RequestResponseCycle, Any] | None = None
     _head_alarm: asyncio.TimerHandle | None = None
+    _stall_alarm: asyncio.TimerHandle | None = None
     _framing = 0
     """Bytes that came since a head began, or since the last piece of body."""
 
@@ -71,6 +74,33 @@ class GuardedProtocol(HttpToolsProtocol):
             self._framing = 0 if self._body_came else self._framing + len(data)
             if self._framing > _MOST_HEAD:
                 self.transport.close()
+        served = self.cycle is None or self.cycle.response_complete
+        if served and self.timeout_keep_alive_task is None and self._head_alarm is None:
+            # Bytes that begin no request (an empty line, the rest of a refused body) have
+            # disarmed uvicorn's keep-alive timer.
+            self._arm()
+
+    def pause_writing(self) -> None:
+        """Part of `asyncio.Protocol`: the caller does not read as fast as it is sent."""
+        super().pause_writing()
+        if self._stall_alarm is None:
+            self._stall_alarm = self.loop.call_later(WRITE_STALL_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Part of `asyncio.Protocol`."""
+        super().resume_writing()
+        self._reads_again()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The connection was idle: what it has not read by now it will not read."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def _reads_again(self) -> None:
+        if self._stall_alarm is not None:
+            self._stall_alarm.cancel()
+            self._stall_alarm = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         if self._reading and self.lane is not None and self._held is None:
@@ -155,6 +185,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Part of `asyncio.Protocol`."""
         self._disarm()
         super().connection_lost(exc)
+        self._reads_again()
 
     def _arm(self) -> None:
         self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)

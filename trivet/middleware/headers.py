@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trivet.errors import RequestError
+from trivet.policies.tenants import is_own_key
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -119,7 +120,7 @@ def to_upstream(
         for item in headers.end_to_end
         if item[0] not in dropped
         and not item[0].startswith(b"trivet-")
-        and not (_OWN_KEY in item[1] and _is_own_key(*item))
+        and not (_OWN_KEY in item[1] and is_own_key(*item))
     ]
     if credential is not None:
         anthropic = headers.get_raw(b"anthropic-version") is not None
@@ -130,10 +131,6 @@ def to_upstream(
     if coding is not None:
         kept.append((b"accept-encoding", coding))
     return kept
-
-
-def _is_own_key(name: bytes, value: bytes) -> bool:
-    return name in CREDENTIALS and any(part.startswith(_OWN_KEY) for part in value.split())
 
 
 def to_caller(raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

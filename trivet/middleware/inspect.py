@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from trivet.errors import ConfigError, Problem
+from trivet.policies.model import TenantPolicy
 
 OK, FINDING = 0, 1
 
@@ -22,20 +24,23 @@ def schema() -> str:
 def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     """Validate a directory of policies, and a server config. Returns the exit code."""
     from trivet.middleware.config import server_config
+    from trivet.middleware.routing import unknown_upstreams
     from trivet.policies.loader import load
 
     problems: list[Problem] = []
-    tenants: list[str] = []
+    policies: Mapping[str, TenantPolicy] = {}
     try:
         if directory is not None:
-            tenants = sorted(load(directory).tenants)
+            policies = load(directory).tenants
     except ConfigError as error:
         problems.extend(error.problems)
     try:
         if config is not None:
-            server_config(config, {})
+            upstreams = server_config(config, {}).upstreams
+            problems.extend(unknown_upstreams(policies, upstreams))
     except ConfigError as error:
         problems.extend(error.problems)
+    tenants = sorted(policies)
     if as_json:
         found = [
             {
@@ -59,6 +64,20 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     return FINDING if problems else OK
 
 
+def explain_running(request_file: Path, admin: str, key: str | None, *, as_json: bool) -> int:
+    """Ask a running proxy: its policies, its upstreams, and the key under which it stores."""
+    from trivet.middleware.admin_client import AdminClient
+    from trivet.middleware.explain import explanation_of
+    from trivet.middleware.explain_text import render
+    from trivet.middleware.sample import read_sample
+
+    sample = read_sample(_read(request_file))
+    target = f"{sample.path}?{sample.query}" if sample.query else sample.path
+    told = AdminClient(admin, key).explain(target, sample.headers, sample.body)
+    click.echo(json.dumps(told) if as_json else render(explanation_of(told)), nl=as_json)
+    return FINDING if told["tenant"] is None else OK
+
+
 def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as_json: bool) -> int:
     """Print what would happen to a request. Returns the exit code: 1 where it is turned away."""
     from trivet.middleware.explain_text import render
@@ -76,6 +95,8 @@ def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as
             raise ConfigError(Problem("command line", 0, 0, "--tenant", _unknown(tenant, policies)))
     told = Explainer(None, secret).of_sample(sample, who)
     click.echo(json.dumps(told.as_json()) if as_json else render(told), nl=as_json)
+    if not as_json:
+        click.echo("Worked out without a proxy: the key is another there (see --admin).", err=True)
     return FINDING if told.tenant is None else OK
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import assert_never
 
 from trivet.canonical import digest
 from trivet.errors import UpstreamError
 from trivet.exact.collapse import Collapser, Ticket
+from trivet.exact.entry import Entry
 from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Subscription, Unstored
 from trivet.exact.key import keyed, pool_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Live, Note, Reply, Whole
 from trivet.middleware.recall import Known
-from trivet.middleware.record import STALE_FOR, Leader
+from trivet.middleware.record import STALE_FOR, Leader, bound_of
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient
@@ -55,7 +57,7 @@ class CachePipeline:
         question = await _question(call, plan)
         found = await self._find(question, plan)
         if isinstance(found, Hit):
-            call.remember(call, found.entry)
+            call.remember(call, await self._labelled(call, found.entry))
             return self._reply.hit(call, call.note, found)
         call.note.outcome, call.note.reason = "miss", found.reason
         if plan.only_if_cached:
@@ -65,7 +67,17 @@ class CachePipeline:
     async def again(self, known: Known, note: Note) -> Reply | None:
         """The reply to a request that came before; None if it has to be decided afresh."""
         found = await self._exact.find(known.question)
-        return self._reply.hit(known, note, found) if isinstance(found, Hit) else None
+        if isinstance(found, Hit) and known.labels <= found.entry.labels:
+            return self._reply.hit(known, note, found)
+        return None
+
+    async def _labelled(self, call: Call, entry: Entry) -> Entry:
+        """The entry with this caller's tags too, so that a purge by them finds it."""
+        if call.labels <= entry.labels:
+            return entry
+        tagged = replace(entry, labels=entry.labels | call.labels, memo={})
+        await self._exact.keep(tagged, bound_of(call))
+        return tagged
 
     async def _find(self, question: Question, plan: Eligible) -> Hit | Miss:
         keys = [pool_key(question.key, slot) for slot in range(plan.pool or 0)]
@@ -199,6 +211,7 @@ class CachePipeline:
     async def _await_result(self, call: Call, flight: Subscription) -> Reply | None:
         result = await flight.result()
         if isinstance(result, Stored):
+            await self._labelled(call, result.entry)
             return self._reply.shared(call, result.entry)
         return None
 
@@ -244,7 +257,10 @@ class CachePipeline:
                 yield piece
         if shape.rest():
             yield shape.rest()
-        _note_result(call, await flight.result())
+        result = await flight.result()
+        _note_result(call, result)
+        if not leads and isinstance(result, Stored):
+            await self._labelled(call, result.entry)
 
 
 def _note_result(call: Call, result: Result) -> None:

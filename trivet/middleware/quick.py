@@ -64,7 +64,7 @@ class QuickLane:
         origin = (began, _traceparent(headers), len(body))
         hit = self._tier.peek(known.question)
         if hit is not None:
-            return self._replay(known, hit, origin)
+            return self._replay(known, hit, origin) if _tagged(known, hit) else None
         if self._tier.in_memory:
             return None
         return self._ask(known, origin, lambda: self._recall.forget(caller, target, headers, body))
@@ -82,6 +82,10 @@ class QuickLane:
         reply = self._replies.hit(known, note, hit)
         self._observer(_done(known, note, hit, len(reply.body), origin))
         return reply
+
+
+def _tagged(known: Known, hit: Hit) -> bool:
+    return known.labels <= hit.entry.labels
 
 
 def _traceparent(headers: RawHeaders) -> str | None:

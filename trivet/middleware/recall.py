@@ -33,7 +33,6 @@ _UNDECIDING: Final = frozenset(
     {
         b"accept",
         b"accept-encoding",
-        b"accept-language",
         b"b3",
         b"baggage",
         b"content-length",
@@ -78,6 +77,8 @@ class Known:
     policy: TenantPolicy
     question: Question
     upstream: str
+    labels: frozenset[str]
+    """What the entry has to be purged by: one without them is not this request's yet."""
 
 
 class Recall:
@@ -129,6 +130,7 @@ class Recall:
             # The entry's own bytes: while it is in memory they cost nothing more.
             question._replace(canonical=entry.canonical),
             call.upstream.name,
+            call.labels,
         )
         self._bytes += _weight(entry.canonical)
         while self._bytes > _MOST_BYTES or len(self._known) > _MOST:

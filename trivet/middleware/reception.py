@@ -38,7 +38,7 @@ from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
 from trivet.policies.eligibility import Eligible, eligibility, end_user
 from trivet.policies.model import TenantPolicy
-from trivet.policies.settings import exact_settings
+from trivet.policies.settings import settings_for
 
 
 class Tiers(NamedTuple):
@@ -161,8 +161,8 @@ class Reception:
         request: Request,
         target: Target,
     ) -> Call:
-        route = headers.get("trivet-route") or visit.path
-        settings = exact_settings(policy, request.api, request.model, route)
+        place = (visit.path, headers.get("trivet-route", ""))
+        settings = settings_for(policy, request.api, request.model, place)
         directives = read_directives(headers, request.directives)
         user = end_user(settings, request, headers)
         plan = eligibility(request, policy, settings, directives, user)
@@ -200,10 +200,11 @@ class Reception:
             self._recall.keep(arrival, call, entry)
 
     def _credential(self, visit: Visit, target: Target) -> bytes:
-        if target.credential is not None:
-            return credential_scope(self._secret, "configured", target.credential.decode("latin-1"))
         assert visit.caller is not None
-        return visit.caller.credential
+        if target.credential is None:
+            return visit.caller.credential
+        configured = target.credential.decode("latin-1")
+        return credential_scope(self._secret, "configured", configured) + visit.caller.others
 
     async def _pass_through(
         self, visit: Visit, headers: RequestHeaders, named: Target | None

@@ -12,6 +12,36 @@ from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import may_use_model, may_use_upstream, wildcard
 
 
+def check_model(policy: TenantPolicy, model: str) -> None:
+    """Raises `RequestError` 403 for a model that the tenant may not name."""
+    if not may_use_model(policy, model):
+        raise RequestError(
+            403,
+            f"The model {model!r} is not allowed for this tenant.",
+            field="model",
+            code="model_not_allowed",
+        )
+
+
+def unknown_upstreams(
+    tenants: Mapping[str, TenantPolicy], upstreams: Sequence[UpstreamConfig]
+) -> list[Problem]:
+    """Upstreams that policies name and nobody declares: their tenants would get 404 for all."""
+    declared = {upstream.name for upstream in upstreams}
+    return [
+        Problem(
+            f"policy of {tenant}",
+            0,
+            0,
+            "upstreams",
+            f"{name!r} is not declared in the server config; it has {', '.join(sorted(declared))}.",
+        )
+        for tenant, policy in sorted(tenants.items())
+        for name in policy.upstreams or ()
+        if name not in declared
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An upstream with the credential that it is asked with; None sends the caller's own."""
@@ -42,13 +72,7 @@ class Routing:
         self, policy: TenantPolicy, family: DialectFamily, model: str, named: Target | None
     ) -> Target:
         """Where a request for `model` goes. Raises `RequestError` 403 or 404 naming the model."""
-        if not may_use_model(policy, model):
-            raise RequestError(
-                403,
-                f"The model {model!r} is not allowed for this tenant.",
-                field="model",
-                code="model_not_allowed",
-            )
+        check_model(policy, model)
         for target in (named,) if named else self._targets:
             config = target.config
             if (

@@ -38,7 +38,7 @@ from trivet.middleware.quick import QuickLane
 from trivet.middleware.recall import Recall
 from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
-from trivet.middleware.routing import Routing
+from trivet.middleware.routing import Routing, unknown_upstreams
 from trivet.middleware.stores import fleet_of, store_of
 from trivet.middleware.tracing import otlp_observer
 from trivet.middleware.upstream import UpstreamClient
@@ -91,6 +91,9 @@ async def _open(
     routing = Routing(config.upstreams)
     gateway = gateway_trust(config.gateway)
     source = PolicySource(config.policies, secret, gateway)
+    unknown = unknown_upstreams(source.current.tenants, config.upstreams)
+    if unknown:
+        raise ConfigError(*unknown)
     health = StoreHealth()
     metrics, observer = _observers(config, health)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)

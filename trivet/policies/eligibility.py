@@ -70,7 +70,9 @@ def eligibility(
         stale_if_error=stale,
         only_if_cached=directives.only_if_cached,
         pool=settings.k if settings.sampled == "pool" and _drawn(request) else None,
-        user=user if settings.user_scope else None,
+        # The source belongs to the scope: a caller must not pass in the body for whom a trusted
+        # header names elsewhere.
+        user=f"{settings.user_from}={user}" if settings.user_scope else None,
     )
 
 

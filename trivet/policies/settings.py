@@ -13,6 +13,8 @@ _MEMO_ENTRIES = 512
 _MEMO_TEXT = 512
 """Longer model and route names are not remembered: callers choose them."""
 
+Place = tuple[str, str]
+"""The path of a request, and its Trivet-Route header, empty where there is none."""
 _Memo = dict[tuple[Api, str, str], ExactSettings]
 _memos: dict[int, _Memo] = {}
 """By identity of the policy: hashing one costs more than resolving it. A policy's memo goes when
@@ -49,6 +51,23 @@ def matching_rules(policy: TenantPolicy, api: Api, model: str, route: str) -> tu
         for position, rule in enumerate(policy.exact.rules)
         if _matches(rule, api, model, route)
     )
+
+
+def settings_for(policy: TenantPolicy, api: Api, model: str, at: Place) -> ExactSettings:
+    """`exact_settings` by the route that the caller names, else by the path.
+
+    A caller's route may pick any rule that the owner wrote, but it never opens answers of one end
+    user to another: where the path's own settings scope by user, they go on to.
+    """
+    path, named = at
+    by_path = exact_settings(policy, api, model, path)
+    if not named:
+        return by_path
+    chosen = exact_settings(policy, api, model, named)
+    if by_path.user_scope and (not chosen.user_scope or chosen.user_from != by_path.user_from):
+        scoped = {"user_scope": True, "user_from": by_path.user_from}
+        return chosen.model_copy(update=scoped)
+    return chosen
 
 
 def may_use_model(policy: TenantPolicy, model: str) -> bool:

@@ -44,9 +44,7 @@ class PolicySource:
             self.tenants = self._build()
         except ConfigError as error:
             self.problem = error
-            return PolicyReload(
-                False, self.current.version, len(error.problems), detail=str(error)
-            )
+            return PolicyReload(False, self.current.version, len(error.problems), detail=str(error))
         self.problem = None
         return PolicyReload(True, self.current.version, 0)
 

@@ -19,30 +19,41 @@ API_KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"x-goo
 """Where callers put API keys. A request that repeats one of these headers must be refused: the
 upstream may read another of the two than we do."""
 
-IDENTITY_HEADERS = frozenset(
+_IDENTITY = re.compile(
+    rb"auth|api-?key|apikey|access-?key|token|secret|cookie|session|user|principal|identity|email"
+    rb"|client-cert|account|subscription-key|(^|-)jwt|oidc|(^|-)key$"
+)
+_NO_IDENTITY = frozenset(
     (
-        b"cookie",
-        b"proxy-authorization",
-        b"x-auth-token",
-        b"x-access-token",
-        b"x-auth-request-user",
-        b"x-auth-request-email",
-        b"x-auth-request-access-token",
-        b"x-forwarded-user",
-        b"x-forwarded-email",
-        b"x-forwarded-access-token",
-        b"cf-access-jwt-assertion",
-        b"x-amzn-oidc-data",
-        b"x-goog-authenticated-user-email",
-        b"x-goog-iap-jwt-assertion",
-        b"ocp-apim-subscription-key",
+        b"idempotency-key",
+        b"sec-websocket-key",
+        b"user-agent",
+        b"x-idempotency-key",
+        b"x-session-affinity",
     )
 )
-"""What else may tell callers apart when no policy says who they are: sessions and proxies."""
+_KNOWN_NAMES: dict[bytes, bool] = {}
+_MOST_NAMES = 4096
+
+
+def is_identity(name: bytes) -> bool:
+    """Whether a header of that name may tell callers apart: keys, sessions, users of a proxy.
+
+    By the words in its name, because every gateway has headers of its own: a header too many
+    costs hits, one too few gives a caller's answer to another.
+    """
+    known = _KNOWN_NAMES.get(name)
+    if known is None:
+        known = name not in _NO_IDENTITY and _IDENTITY.search(name) is not None
+        if len(_KNOWN_NAMES) < _MOST_NAMES:
+            _KNOWN_NAMES[name] = known
+    return known
+
 
 How = Literal["key", "gateway", "own", "anonymous", "chosen"]
 
 ANONYMOUS = "anonymous"
+_OWN_KEY = b"tvt_"
 _MEMO_ENTRIES = 1024
 _MEMO_TEXT = 2048
 _TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -140,8 +151,10 @@ class Identified:
     how: How
     """`own`: an undeclared credential as its own tenant; `chosen`: by an operator, for explain."""
     credential: bytes
-    """Opaque name of the API keys that the caller sent: the credential scope of the key when
-    they are what goes upstream."""
+    """Opaque name of what the caller identified itself with: the credential scope of the key
+    when that goes upstream."""
+    others: bytes = b""
+    """The same without API keys, for upstreams that are asked with a key of the proxy's."""
 
 
 class TenantDirectory:
@@ -157,7 +170,6 @@ class TenantDirectory:
         self.policies = policies
         self._secret = secret
         self._gateway = gateway
-        self._names = API_KEY_HEADERS if policies.declared else API_KEY_HEADERS | IDENTITY_HEADERS
         self._memo: dict[_Shown, Identified] = {}
 
     def identify(self, raw: RawHeaders, peer: str | None = None) -> Identified | None:
@@ -165,8 +177,7 @@ class TenantDirectory:
 
         Constant work: hashes and dictionary look-ups, whatever the number of tenants.
         """
-        names = self._names
-        shown = tuple([pair for pair in raw if pair[0] in names])
+        shown = tuple([pair for pair in raw if is_identity(pair[0])])
         if self._gateway is not None:
             named = self._gateway.named(raw, peer)
             if named is not None:
@@ -209,6 +220,8 @@ class TenantDirectory:
     def _declared(self, shown: _Shown) -> TenantPolicy | None:
         found: TenantPolicy | None = None
         for name, value in shown:
+            if name not in API_KEY_HEADERS:
+                continue
             key = _api_key(name, value)
             policy = self.policies.by_key.get(sha256(key).hex()) if key else None
             if policy is None:
@@ -219,12 +232,25 @@ class TenantDirectory:
         return found
 
     def _identified(self, policy: TenantPolicy, how: How, shown: _Shown) -> Identified:
-        keys = tuple(pair for pair in shown if pair[0] in API_KEY_HEADERS)
-        return Identified(policy, policy.tenant, how, mac(self._secret, _CALLER_TAG, *_flat(keys)))
+        # Keys that `trivet keygen` made go no further, so they say nothing about the answer.
+        sent = tuple(pair for pair in shown if not is_own_key(*pair))
+        others = tuple(pair for pair in sent if pair[0] not in API_KEY_HEADERS)
+        return Identified(
+            policy,
+            policy.tenant,
+            how,
+            mac(self._secret, _CALLER_TAG, *_flat(sent)),
+            mac(self._secret, _CALLER_TAG, *_flat(others)) if others else b"",
+        )
 
     def _label(self, *given: bytes) -> str:
         # 128 bits: anyone may present credentials here, so a shorter label could be searched for.
         return mac(self._secret, _LABEL_TAG, *given).hex()[:32]
+
+
+def is_own_key(name: bytes, value: bytes) -> bool:
+    """Whether a header carries a key that `trivet keygen` made. No upstream may see it."""
+    return name in API_KEY_HEADERS and any(part.startswith(_OWN_KEY) for part in value.split())
 
 
 def _flat(shown: _Shown) -> list[bytes]:

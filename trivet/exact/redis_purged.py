@@ -1,0 +1,69 @@
+"""The tombstones of Redis tenants as one process knows them: a read costs a lookup in memory.
+
+Every purge leaves a token of its own beside the tombstones. The MGET that brings an entry brings
+the token too: while it is the one that came with the tombstones known here, they are all there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trivet.exact.merge import MergedReads
+
+_MOST_TENANTS = 10_000
+_MOST_NAMES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    token: bytes | None
+    at: Mapping[bytes, float]
+
+
+class KnownPurges:
+    """What `fetch(prefix)`, a tenant's hash `t`, said last. Bounded: beyond that it asks again."""
+
+    def __init__(self, fetch: Callable[[bytes], Awaitable[Mapping[bytes, bytes]]]) -> None:
+        self._fetch = fetch
+        # Those who miss the same tombstones at once wait for one answer.
+        self._reads = MergedReads(self._learn)
+        self._known: dict[bytes, _Known] = {}
+        self._names = 0
+
+    async def of(self, prefix: bytes, token: bytes | None) -> Mapping[bytes, float]:
+        """Label to time of its last purge, as of `token` or later. Raises what `fetch` raises."""
+        known = self._known.get(prefix)
+        if known is None or known.token != token:
+            known = await self._reads.get(prefix, prefix)
+        return known.at
+
+    async def close(self) -> None:
+        """End what is on its way."""
+        await self._reads.close()
+
+    async def _learn(self, prefixes: Sequence[bytes]) -> Sequence[_Known]:
+        return [self._keep(prefix, await self._fetch(prefix)) for prefix in prefixes]
+
+    def _keep(self, prefix: bytes, fields: Mapping[bytes, bytes]) -> _Known:
+        at = {
+            name: _time(value) for name, value in fields.items() if name not in (b"floor", b"token")
+        }
+        known = _Known(fields.get(b"token"), at)
+        if len(self._known) >= _MOST_TENANTS or self._names > _MOST_NAMES:
+            self._known.clear()
+            self._names = 0
+        before = self._known.get(prefix)
+        self._names += len(at) - (0 if before is None else len(before.at))
+        self._known[prefix] = known
+        return known
+
+
+def _time(text: bytes) -> float:
+    """A tombstone's time; one that somebody made unreadable stands for all times."""
+    try:
+        at = float(text)
+    except ValueError:
+        return math.inf
+    return math.inf if math.isnan(at) else at
