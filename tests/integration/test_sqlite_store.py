@@ -326,7 +326,7 @@ def test_a_full_disk_fails_writes_and_not_reads(tmp_path: Path) -> None:
 async def test_tombstones_and_feed_are_bounded_and_still_refuse_what_they_forgot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_rows, "_TOMBSTONES_KEPT", 10)
+    monkeypatch.setattr(sqlite_rows, "TOMBSTONES_KEPT", 10)
     monkeypatch.setattr(sqlite_rows, "FEED_KEPT", 5)
     async with opened(tmp_path / "c.db") as store:
         first = await store.changes(0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -93,8 +93,12 @@ class RedisStore:
             found = decode(raw, tenant, key, self._seal)
         else:
             found = await asyncio.to_thread(decode, raw, tenant, key, self._seal)
-        if not isinstance(found, Rejected) and await self._buried(prefix, token, found):
-            found = Rejected("purged")
+        if not isinstance(found, Rejected):
+            known = self._purged.of(prefix, token)
+            if known is None:
+                known = await self._purged.read(prefix)
+            if known and self._buried(known, found):
+                found = Rejected("purged")
         if isinstance(found, Rejected):
             self._observe(EntryRejected(self.name, found.reason))
             with suppress(StoreError):  # It is a miss, whether Redis takes a write or not.
@@ -203,12 +207,12 @@ class RedisStore:
             found: dict[bytes, bytes] = await self._reader.execute("HGETALL", prefix + b"t")
         return found
 
-    async def _buried(self, prefix: bytes, token: bytes | None, entry: Entry) -> bool:
+    def _buried(self, known: Mapping[bytes, float], entry: Entry) -> bool:
         """Whether the entry was purged, by the names and the time that its seal covers."""
-        known = await self._purged.of(prefix, token)
-        return bool(known) and any(
-            entry.created <= known.get(name, _NEVER)
-            for name in (b"", *(self._label(entry.tenant, label) for label in entry.labels))
+        created, tenant = entry.created, entry.tenant
+        return created <= known.get(b"", _NEVER) or any(
+            created <= known.get(self._seal.pseudonym(tenant, label), _NEVER)
+            for label in entry.labels
         )
 
     async def _mget(self, names: Sequence[bytes]) -> Sequence[bytes | None]:

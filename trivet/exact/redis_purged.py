@@ -7,6 +7,7 @@ the token too: while it is the one that came with the tombstones known here, the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from trivet.exact.merge import MergedReads
 
 _MOST_TENANTS = 10_000
 _MOST_NAMES = 100_000
+_LABEL = re.compile(rb"(?:[0-9a-f]{32})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,14 @@ class KnownPurges:
         self._known: dict[bytes, _Known] = {}
         self._names = 0
 
-    async def of(self, prefix: bytes, token: bytes | None) -> Mapping[bytes, float]:
-        """Label to time of its last purge, as of `token` or later. Raises what `fetch` raises."""
+    def of(self, prefix: bytes, token: bytes | None) -> Mapping[bytes, float] | None:
+        """Label to time of its last purge as of `token`; None where that has to be read."""
         known = self._known.get(prefix)
-        if known is None or known.token != token:
-            known = await self._reads.get(prefix, prefix)
-        return known.at
+        return None if known is None or known.token != token else known.at
+
+    async def read(self, prefix: bytes) -> Mapping[bytes, float]:
+        """The same as of now. Raises what `fetch` raises."""
+        return (await self._reads.get(prefix, prefix)).at
 
     async def close(self) -> None:
         """End what is on its way."""
@@ -48,7 +52,9 @@ class KnownPurges:
 
     def _keep(self, prefix: bytes, fields: Mapping[bytes, bytes]) -> _Known:
         at = {
-            name: _time(value) for name, value in fields.items() if name not in (b"floor", b"token")
+            bytes.fromhex(name.decode()): _time(value)
+            for name, value in fields.items()
+            if _LABEL.fullmatch(name)
         }
         known = _Known(fields.get(b"token"), at)
         if len(self._known) >= _MOST_TENANTS or self._names > _MOST_NAMES:

@@ -24,6 +24,7 @@ from trivet.exact.lane import Lane
 from trivet.exact.purges import Changes, Purge
 from trivet.exact.seal import Seal
 from trivet.exact.sqlite_file import SqliteFile, translate
+from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer, ignore
@@ -108,6 +109,7 @@ class SqliteStore:
         self._clock = clock
         self._evictions = 0
         self._touched: set[int] = set()
+        self._tombstones = KnownTombstones()
         self._swept = time.monotonic()
         file = SqliteFile(path, busy_s)
         self._reader, self._writer = _Handle(file), _Handle(file)
@@ -129,9 +131,9 @@ class SqliteStore:
             entry = decode(found[1], tenant, key, self._seal)
             if isinstance(entry, Rejected):
                 return entry
-            # Read after the row, and by the names that the seal covers: the row's own columns
-            # may be anybody's.
-            if rows.buried(db, (name, *rows.label_names(entry, self._seal)), entry.created):
+            # By the names and the time that the seal covers: the row's columns may be anybody's.
+            names = (name, *rows.label_names(entry, self._seal))
+            if self._tombstones.cover(db, found[2], names, entry.created):
                 return Rejected("purged")
             if len(self._touched) < _MAX_TOUCHED:
                 self._touched.add(found[0])

@@ -16,7 +16,7 @@ ALL = b""
 """The tenant column of the total over all tenants, and the name of the tombstones' floor."""
 CHUNK = 500
 """Rows that one transaction deletes at most, so that other writers get their turn."""
-_TOMBSTONES_KEPT = 16384
+TOMBSTONES_KEPT = 16384
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ def label_names(entry: Entry, seal: Seal) -> tuple[bytes, ...]:
 
 def find(
     db: sqlite3.Connection, tenant: bytes, key: ExactKey, now: float
-) -> tuple[int, bytes] | None:
-    """Row id and value under a key."""
-    found: tuple[int, bytes] | None = db.execute(
-        "SELECT id, CAST(value AS BLOB) FROM entries"
+) -> tuple[int, bytes, int | None] | None:
+    """Row id and value under a key, and the feed's last place."""
+    found: tuple[int, bytes, int | None] | None = db.execute(
+        "SELECT id, CAST(value AS BLOB), (SELECT max(seq) FROM feed) FROM entries"
         " WHERE tenant = ? AND key = ? AND stale_until > ?",
         (tenant, key, now),
     ).fetchone()
@@ -137,7 +137,7 @@ def bury(db: sqlite3.Connection, purge: Purge, seal: Seal) -> None:
         "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
         (name, purge.at, purge.at),
     )
-    extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - _TOMBSTONES_KEPT
+    extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
     if extra > 0:
         oldest = db.execute(
             "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?", (ALL, extra)

@@ -31,14 +31,13 @@ def run(config: ServerConfig) -> None:
     """Serve under `config`."""
     import uvloop
 
-    from trivet.middleware.server import announce, listen, run_single
+    from trivet.middleware.server import listen, run_single
     from trivet.middleware.service import server_secret
 
     configure(config.log_level, config.log_format)
     secret = server_secret(config)
     data = listen(config.host, config.port, "--port")
     admin = listen(config.admin_host, _admin_port(config, data), "--admin-port")
-    announce(config, data, admin)
     if config.workers == 1:
         uvloop.run(run_single(config, secret, data, admin))
         return

@@ -98,6 +98,7 @@ async def run_single(
 ) -> None:
     """Serve in this process until SIGTERM or SIGINT; open answers are given time to end."""
     service = await open_service(config, secret)
+    announce(config, data, admin)
     servers = (
         uvicorn_server(service.app, config, service.quick.answer),
         uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),

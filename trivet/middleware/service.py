@@ -74,6 +74,15 @@ def server_secret(config: ServerConfig, env: Mapping[str, str] = os.environ) -> 
     return load_secret(config.store.secret_file or state_dir(env) / "secret", env)
 
 
+def policy_source(config: ServerConfig, secret: bytes) -> PolicySource:
+    """The policies. Raises `ConfigError`, also where they name an upstream that is not there."""
+    source = PolicySource(config.policies, secret, gateway_trust(config.gateway))
+    unknown = unknown_upstreams(source.current.tenants, config.upstreams)
+    if unknown:
+        raise ConfigError(*unknown)
+    return source
+
+
 async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = None) -> Service:
     """Build a process. `hub` is the machine hub's socket where there are several workers.
 
@@ -89,11 +98,7 @@ async def _open(
     config: ServerConfig, secret: bytes, hub: Path | None, stack: AsyncExitStack
 ) -> tuple[ProxyApp, QuickLane, Operations]:
     routing = Routing(config.upstreams)
-    gateway = gateway_trust(config.gateway)
-    source = PolicySource(config.policies, secret, gateway)
-    unknown = unknown_upstreams(source.current.tenants, config.upstreams)
-    if unknown:
-        raise ConfigError(*unknown)
+    source = policy_source(config, secret)
     health = StoreHealth()
     metrics, observer = _observers(config, health)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)

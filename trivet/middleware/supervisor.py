@@ -22,9 +22,8 @@ from trivet.middleware.fleet_operations import FleetOperations
 from trivet.middleware.logs import LogObserver, configure
 from trivet.middleware.operations import follow_policies, stop
 from trivet.middleware.routing import Routing
-from trivet.middleware.server import serve_until_signal, uvicorn_server
-from trivet.middleware.service import gateway_trust, open_service
-from trivet.policies.source import PolicySource
+from trivet.middleware.server import announce, serve_until_signal, uvicorn_server
+from trivet.middleware.service import open_service, policy_source
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 _log = structlog.get_logger("trivet")
@@ -42,7 +41,7 @@ class Supervisor:
     async def run(self, data: socket.socket, admin: socket.socket) -> None:
         """Serve until SIGTERM or SIGINT, then drain every worker."""
         config = self._config
-        source = PolicySource(config.policies, self._secret, gateway_trust(config.gateway))
+        source = policy_source(config, self._secret)
         observer = LogObserver()
         with tempfile.TemporaryDirectory(prefix="trivet-") as folder:
             hub = HubServer(Path(folder) / "hub" / "socket")
@@ -55,6 +54,7 @@ class Supervisor:
                 for number in range(config.workers)
             ]
             server = uvicorn_server(AdminApp(control, config.admin_key_sha256), config)
+            announce(config, data, admin)
             try:
                 await serve_until_signal((server,), (admin,), control)
             finally:
