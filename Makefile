@@ -81,7 +81,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(PINS) | $(BIN)/python
 	$(call say,Installing Trivet)
-	@$(PIP) pip $(call or_say,$(PIP_FAILED))
+	@$(PIP) 'pip>=25.1' $(call or_say,$(PIP_FAILED))
 	@$(PIP) -e '.[redis,encryption,otel]' $(call or_say,$(PIP_FAILED))
 	@touch $@
 

@@ -110,6 +110,9 @@ def test_numbers_beyond_a_double_are_refused(raw: bytes) -> None:
         (b"1", b"1.0"),
         (b"0", b"-0.0"),
         (b"0.0", b"-0.0"),
+        (b"-0", b"0"),
+        (b"[-0]", b"[0]"),
+        (b"-0", b"0.0"),
         (b"1", b"true"),
         (b"0", b"false"),
         (b"null", b'"null"'),
@@ -132,7 +135,7 @@ def test_different_values_have_different_forms(one: bytes, two: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [(b"1e2", b"100.0"), (b"1E2", b"1.0e+2"), (b"0.10", b"0.1"), (b"-0", b"0")]
+    ("one", "two"), [(b"1e2", b"100.0"), (b"1E2", b"1.0e+2"), (b"0.10", b"0.1"), (b"0e-400", b"0.0")]
 )
 def test_spellings_of_one_double_have_one_form(one: bytes, two: bytes) -> None:
     assert dump(parse(one)) == dump(parse(two))
@@ -170,8 +173,34 @@ def test_nesting_beyond_the_limit_is_refused(kind: str, space: bytes, depth: int
     assert "nested deeper than 254 levels" in refused(space + nested(depth, kind)).message
 
 
+@pytest.mark.parametrize(
+    "raw", [b"1e-400", b"-1e-400", b"[0.001e-330]", b"0." + b"0" * 400 + b"1", b"5E-325"]
+)
+def test_numbers_too_small_for_a_double_are_refused(raw: bytes) -> None:
+    assert "too small for a double" in refused(raw).message
+
+
+def test_the_smallest_double_is_taken() -> None:
+    assert parse(b"[5e-324]") == [5e-324]
+
+
 def test_unclosed_nesting_is_refused() -> None:
-    refused(b"[" * 5_000_000)
+    refused(b"[" * 2_000_000)
+
+
+@pytest.mark.parametrize("item", [b"{},", b"[],", b"0,", b"{}, "])
+def test_a_body_of_millions_of_values_is_refused_before_it_is_read(
+    item: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canonical, "_parse_strict", lambda raw: pytest.fail("it was read"))
+    with pytest.raises(RequestError) as raised:
+        parse(b"[" + item * 3_000_000 + b"0]")
+    assert (raised.value.status, raised.value.message) == (
+        413,
+        "The JSON body has too many values.",
+    )
+    raw = b'{"a":"%b"}' % (b"x" * 3_000_001)
+    assert len(parse(raw)["a"]) == 3_000_001
 
 
 def test_a_hundred_levels_are_fine() -> None:

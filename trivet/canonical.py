@@ -8,9 +8,10 @@ Two texts of one request have one canonical form; two different requests never s
 - Strings are compared by code point: no Unicode normalisation, no case folding.
 - Numbers keep their kind (1 is not 1.0); the dialects name the numeric parameters for which the
   two are one value.
-- Objects with a duplicate key, NaN, Infinity, numbers beyond a double, and nesting beyond
-  `MAX_DEPTH` are refused: parsers disagree about them, so the upstream might read another request
-  than we do.
+- The integer -0 is read as the double -0.0, which it is to most parsers: it is not 0.
+- Objects with a duplicate key, NaN, Infinity, numbers beyond a double at either end, and nesting
+  beyond `MAX_DEPTH` are refused: parsers disagree about them, so the upstream might read another
+  request than we do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import hashlib
 import hmac
 import json
 import math
+import re
 from collections import Counter
 from typing import Any
 
@@ -29,6 +31,9 @@ from trivet.errors import RequestError
 MAX_DEPTH = 254
 """What orjson writes at most, so that both parsers below refuse the same texts."""
 
+_MAX_VALUES = 3_000_000
+"""Members and items of a body: the values of one that is made of them take up to 1 GB."""
+
 Json = Any
 
 
@@ -36,8 +41,11 @@ def parse(raw: bytes) -> Json:
     """Parse JSON strictly.
 
     Raises `RequestError` 400 for anything that is not JSON (RFC 8259), and for what two parsers
-    could read differently: duplicate keys, non-finite numbers, nesting beyond `MAX_DEPTH`.
+    could read differently: duplicate keys, numbers that no double holds, nesting beyond
+    `MAX_DEPTH`. Raises 413 for more than `_MAX_VALUES` values.
     """
+    if len(raw) > _MAX_VALUES and sum(map(raw.count, (b",", b"{", b"["))) > _MAX_VALUES:
+        raise RequestError(413, "The JSON body has too many values.")
     try:
         value = orjson.loads(raw)
         if orjson.dumps(value) == raw:
@@ -88,14 +96,21 @@ def _refuse_constant(name: str) -> Json:
     raise RequestError(400, f"The body is not valid JSON: {name} is not a JSON number.")
 
 
+_NOT_ZERO = re.compile(r"[-.0]*[1-9]")
+
+
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise RequestError(400, f"The number {text[:40]} is too large for a double.")
+    if value == 0 and _NOT_ZERO.match(text):
+        raise RequestError(400, f"The number {text[:40]} is too small for a double.")
     return value
 
 
-def _integer(text: str) -> int:
+def _integer(text: str) -> int | float:
+    if text == "-0":
+        return -0.0
     # CPython refuses to read longer ones (sys.set_int_max_str_digits), and so do upstreams.
     if len(text) > 4000:
         raise RequestError(400, f"An integer of {len(text)} digits is too long.")

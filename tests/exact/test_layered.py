@@ -15,6 +15,7 @@ from trivet.exact.memory import MemoryStore
 from trivet.exact.purges import Changes, Purge
 from trivet.exact.store import Bound
 from trivet.messages import ExactKey
+from trivet.telemetry import EntryRejected, Event
 
 
 class Back(MemoryStore):
@@ -25,6 +26,8 @@ class Back(MemoryStore):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock=clock)
         self.feed: list[Purge] | None = []
+        self.rest: tuple[Purge, ...] = ()
+        self.delete_trouble: StoreError | None = None
         self.gets = 0
         self.trouble: StoreError | None = None
         self.gate: asyncio.Event | None = None
@@ -48,11 +51,16 @@ class Back(MemoryStore):
             raise self.trouble
         return await super().purge(tenant, label, at)
 
+    async def delete(self, tenant: str, key: ExactKey) -> None:
+        if self.delete_trouble:
+            raise self.delete_trouble
+        await super().delete(tenant, key)
+
     async def changes(self, cursor: int) -> Changes:
         if self.trouble:
             raise self.trouble
         if self.feed is None:
-            return Changes(cursor, None)
+            return Changes(cursor, None, self.rest)
         return Changes(len(self.feed), tuple(self.feed[cursor:]))
 
 
@@ -61,7 +69,8 @@ class Rig:
         self.clock = Clock()
         self.back = Back(self.clock)
         self.front = MemoryStore(clock=self.clock)
-        self.store = LayeredStore(self.front, self.back, poll_s=3600.0)
+        self.told: list[Event] = []
+        self.store = LayeredStore(self.front, self.back, poll_s=3600.0, observer=self.told.append)
 
 
 @pytest.fixture
@@ -140,8 +149,38 @@ async def test_a_read_that_began_before_a_purge_does_not_bring_the_entry_back(
         rig.back.feed.append(Purge("t1", None, NOW, key("a") if how == "delete" else None))
     await rig.store.follow()
     rig.back.gate.set()
-    assert await read is not None
+    assert (await read is None) is (how == "purge")
     assert await held(rig.front, "a") == []
+    await rig.store.close()
+
+
+async def test_what_the_feed_purged_is_not_served_from_a_back_that_still_has_it(rig: Rig) -> None:
+    assert rig.back.feed is not None
+    for name in "ab":
+        await rig.back.put(entry(name, labels=frozenset({f"tag:{name}"})), FREE)
+    rig.back.feed.append(Purge("t1", "tag:a", NOW))
+    await rig.store.follow()
+    assert await held(rig.store, "a", "b") == ["b"]
+    assert await held(rig.back, "a", "b") == ["b"]
+    assert rig.told == [EntryRejected("back", "purged")]
+    await rig.store.close()
+
+
+async def test_a_back_that_cannot_delete_what_was_purged_costs_a_miss_and_no_error(
+    rig: Rig,
+) -> None:
+    await rig.front.purge("t1", None, NOW)
+    await rig.back.put(entry("a"), FREE)
+    rig.back.delete_trouble = StoreError("readonly")
+    assert await held(rig.store, "a") == []
+    await rig.store.close()
+
+
+async def test_a_feed_that_lost_its_beginning_tells_the_rest(rig: Rig) -> None:
+    await rig.back.put(entry("a"), FREE)
+    rig.back.feed, rig.back.rest = None, (Purge("t1", None, NOW),)
+    await rig.store.follow()
+    assert await held(rig.store, "a") == []
     await rig.store.close()
 
 

@@ -51,6 +51,7 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
         while size := int((await reader.readuntil(b"\r\n")).strip(), 16):
             parts.append(await reader.readexactly(size))
             await reader.readexactly(2)
+        await reader.readexactly(2)
     except asyncio.IncompleteReadError:
         return Answer(status, headers, b"".join(parts), False)
     return Answer(status, headers, b"".join(parts), True)

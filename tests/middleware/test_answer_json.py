@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from typing import Any
 
 import orjson
 import pytest
 
+from trivet.middleware.dialects import answers
 from trivet.middleware.dialects.answers import json_fault
 
 
@@ -67,6 +69,117 @@ def test_patterns_are_matched_in_linear_time_or_not_at_all() -> None:
         "schema-mismatch"
     )
     assert fault('"aa"', {"pattern": r"^(?=a)(a+)\1$"}) == "schema-unusable"
+
+
+def patterned(*patterns: str) -> dict[str, Any]:
+    return {"properties": {f"p{place}": {"pattern": one} for place, one in enumerate(patterns)}}
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [
+        [r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"],
+        [rf"^\d{{4}}-\d{{2}}-\d{{2}}T{place}$" for place in range(32)],
+        [r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,63}$", r"^(?:[a-z0-9-]{1,63}\.)+[a-z]{2,}$"],
+        [r"^.{1,500}$", r"^(?<year>\d{4})|\p{Lu}\p{L}*$", r"^\+[1-9]\d{1,14}$", ""],
+    ],
+)
+def test_patterns_of_everyday_use_are_matched(patterns: list[str]) -> None:
+    assert fault("{}", patterned(*patterns)) is None
+    assert fault('{"p0":"\\u0000\\n"}', patterned(*patterns)) == (
+        "schema-mismatch" if len(patterns) < 4 or patterns[-1] else None
+    )
+
+
+def test_a_schema_of_costly_patterns_is_refused_before_it_is_compiled() -> None:
+    """Compiled, these took 27 s and 3 GB."""
+    schema = patterned(*[rf"\p{{L}}{{200}}{place}" for place in range(300)])
+    began = time.perf_counter()
+    assert fault("{}", schema) == "schema-unusable"
+    assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        patterned(*[f"a{place}" for place in range(33)]),
+        {"patternProperties": {f"a{place}": {} for place in range(33)}},
+        patterned("a" * 513),
+        patterned(r"\p{L}{200}"),
+        patterned(r"((a{30}){30}){30}"),
+        patterned("a{10000}"),
+        patterned("a{9000,}"),
+        patterned("(?:ab){0,5000}"),
+        patterned(r"[\p{L}\p{N}]{20}"),
+        patterned("(aaaaaaaa[(]){1000}"),
+        patterned("(?i)a"),
+        patterned("(?x: a {9} )"),
+        patterned("[]a{9}]"),
+        patterned("[a[b]]"),
+        patterned("a)"),
+        patterned(*[rf"\p{{L}}{place}" for place in range(32)]),
+        {"$defs": {"a": {"enum": [{"pattern": r"\p{L}{99}"}]}}, "$ref": "#/$defs/a/enum/0"},
+    ],
+)
+def test_patterns_beyond_the_budget_are_not_used(schema: Any) -> None:
+    assert fault("{}", schema) == "schema-unusable"
+
+
+def test_costly_patterns_are_matched_against_short_texts_only() -> None:
+    schema = {"pattern": "[ab]*a[ab]{400}c"}
+    assert fault('"ab"', schema) == "schema-mismatch"
+    assert fault('"' + "ab" * 20_000 + '"', schema) == "schema-unusable"
+    shared = {"$defs": {"a": schema}, "allOf": [{"$ref": "#/$defs/a"}] * 1000}
+    assert fault('"' + "ab" * 100 + '"', shared) == "schema-unusable"
+
+
+@pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
+def test_keywords_that_multiply_a_schema_are_not_used(keyword: str) -> None:
+    """A 10 KB schema of these took 8 s and 1.4 GB to compile."""
+    schema: Any = {}
+    for place in range(100):
+        nested = {"allOf": [schema], "anyOf": [{"$ref": "#"}]}
+        schema = {keyword: False, "properties": {f"a{place}": {}}, **nested}
+    began = time.perf_counter()
+    assert fault("{}", schema) == "schema-unusable"
+    assert time.perf_counter() - began < 1
+
+
+def test_a_schema_of_too_many_parts_is_not_compiled() -> None:
+    assert fault("1", {"allOf": [{}] * 6000}) is None
+    assert fault("1", {"allOf": [{} for _ in range(8000)]}) == "schema-unusable"
+
+
+def test_the_costliest_schemas_of_the_budget_compile_at_once() -> None:
+    """Measured: at most about 50 ms; an event loop that waits for others may take longer."""
+    for patterns in (
+        [rf"\p{{L}}{place}" for place in range(31)],
+        [rf"\W{{60}}{place}" for place in range(32)],
+        ["[^%s]{2}%d" % ("".join(map(chr, range(0x4E00, 0x4E00 + 960, 2))), n) for n in range(32)],
+    ):
+        began = time.perf_counter()
+        assert fault("{}", patterned(*patterns)) is None
+        assert time.perf_counter() - began < 1
+
+
+def test_compiled_schemas_are_kept_by_weight_the_last_used_longest() -> None:
+    cache = answers._Cache(100_000)
+    small = [orjson.dumps({"const": place}) for place in range(3)]
+    kept = [cache.get(one) for one in small]
+    large = orjson.dumps({"pattern": "a{80}"})
+    assert cache.get(small[0]) is kept[0]
+    cache.get(large)
+    assert cache.get(small[0]) is kept[0]
+    assert list(cache._held) == [small[2], large, small[0]] or list(cache._held)[-1] == small[0]
+    cache.get(orjson.dumps({"pattern": "a{95}"}))
+    assert large not in cache._held
+    assert cache._size <= 100_000
+
+
+def test_a_schema_larger_than_the_cache_is_used_and_not_kept() -> None:
+    cache = answers._Cache(1)
+    assert cache.get(b"{}") is not None
+    assert (cache._size, list(cache._held)) == (0, [])
 
 
 def test_a_schema_whose_references_multiply_is_not_used() -> None:

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from asgi_driver import Rig, Script, json_script, request
-from openai_bodies import completion, hello
+from asgi_driver import Rig, Script, Sent, chat_body, json_script, request, stream_script
+from openai_bodies import DONE, completion, hello
 
 from trivet.middleware.app import ProxyApp, http_date
 from trivet.middleware.call import Live, Reply
@@ -117,6 +117,34 @@ class TestLive:
         assert rig.done[0].reason == "shutdown"
         assert rig.upstream.given[0].closed == 1
         assert len(rig.done) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_followers_wait_is_told_as_waiting(stream: bool) -> None:
+    gate = asyncio.Event()
+
+    async def answer(sent: Sent) -> Script:
+        await gate.wait()
+        return stream_script(*hello(), DONE) if stream else json_script(completion())
+
+    rig = Rig(answer)
+    body = chat_body(stream=stream)
+    asked = [rig.start(request("/v1/chat/completions", body)) for _ in range(3)]
+    await asked[0].until(lambda: len(rig.upstream.sent) == 1)
+    await asyncio.sleep(0.05)
+    gate.set()
+    for one in asked:
+        await rig.end(one)
+    assert sorted(done.outcome for done in rig.done) == ["collapsed", "collapsed", "miss"]
+    for done in rig.done:
+        assert 0.04 < done.upstream_s <= done.total_s
+
+
+async def test_a_hit_has_waited_for_nobody() -> None:
+    rig = Rig(json_script(completion()))
+    await rig.chat()
+    await rig.chat()
+    assert [done.upstream_s > 0 for done in rig.done] == [True, False]
 
 
 def test_a_date_is_written_as_http_writes_it() -> None:

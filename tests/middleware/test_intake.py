@@ -12,7 +12,7 @@ import pytest
 from trivet.errors import RequestError
 from trivet.middleware.dialects.base import Headers
 from trivet.middleware.headers import RequestHeaders
-from trivet.middleware.intake import LARGE, ClientGone, Intake, Receive
+from trivet.middleware.intake import LARGE, SLOWEST, ClientGone, Intake, Receive
 
 
 def coming(*pieces: bytes, more: bool = False) -> Receive:
@@ -25,6 +25,18 @@ def coming(*pieces: bytes, more: bool = False) -> Receive:
             return {"type": "http.request", "body": body, "more_body": more or bool(left)}
         await asyncio.Event().wait()
         raise AssertionError
+
+    return receive
+
+
+def trickle(*pieces: bytes, end: bool = False) -> Receive:
+    """A piece every 10 ms: `pieces` once, or the last of them for ever."""
+    left = list(pieces)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        body = left.pop(0) if end or len(left) > 1 else left[0]
+        return {"type": "http.request", "body": body, "more_body": bool(left)}
 
     return receive
 
@@ -64,6 +76,17 @@ class TestRead:
             await intake.read(coming(b"abc", more=True))
         assert (caught.value.status, caught.value.code) == (408, "request_timeout")
 
+    async def test_a_trickle_is_a_408_though_it_is_never_silent(self, intake: Intake) -> None:
+        with pytest.raises(RequestError) as caught:
+            await intake.read(trickle(b"x"))
+        assert (caught.value.status, caught.value.code) == (408, "request_timeout")
+        assert "bytes a second" in caught.value.message
+
+    async def test_a_slow_body_that_brings_enough_is_read_to_its_end(self) -> None:
+        made = Intake(max_body=1 << 20, silence=0.05)
+        pieces = [b"x" * SLOWEST] * 12  # Each is a second's worth, and takes a fraction of one.
+        assert len(await made.read(trickle(*pieces, end=True))) == 12 * SLOWEST
+
     async def test_a_caller_who_leaves_is_no_error_of_his(self, intake: Intake) -> None:
         with pytest.raises(ClientGone):
             await intake.read(leaving)
@@ -88,6 +111,23 @@ class TestStream:
         assert ends == []
         assert [piece async for piece in stream] == [b"y" * 9]
         assert ends == [True]
+
+    async def test_a_trickle_is_a_408_and_not_an_end(self, intake: Intake) -> None:
+        ends: list[bool] = []
+        with pytest.raises(RequestError) as caught:
+            async for _ in intake.stream(trickle(b"x"), lambda: ends.append(True)):
+                pass
+        assert (caught.value.status, ends) == (408, [])
+
+    async def test_an_upstream_that_takes_it_slowly_costs_the_caller_nothing(
+        self, intake: Intake
+    ) -> None:
+        pieces = [b"x"] * 5
+        got = []
+        async for piece in intake.stream(coming(*pieces), lambda: None):
+            await asyncio.sleep(0.03)
+            got.append(piece)
+        assert got == pieces
 
     async def test_silence_is_a_408_and_not_an_end(self, intake: Intake) -> None:
         ends: list[bool] = []

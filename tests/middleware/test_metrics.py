@@ -114,6 +114,13 @@ def test_a_hit_has_no_upstream_time() -> None:
     assert value(observer, "trivet_upstream_seconds_count", api="chat", upstream="openai") is None
 
 
+def test_a_followers_wait_is_neither_our_time_nor_an_upstream_call() -> None:
+    observer = observed(done(outcome="collapsed", tier="exact", total_s=1.0, upstream_s=0.75))
+    labels = {"api": "chat", "outcome": "collapsed"}
+    assert value(observer, "trivet_own_seconds_sum", **labels) == 0.25
+    assert value(observer, "trivet_upstream_seconds_count", api="chat", upstream="openai") is None
+
+
 def test_own_time_is_never_negative() -> None:
     observer = observed(done(total_s=0.1, upstream_s=0.2))
     assert value(observer, "trivet_own_seconds_sum", api="chat", outcome="miss") == 0

@@ -146,6 +146,60 @@ class TestFollowerIds:
     def test_text_and_ids_that_cannot_be_minted_stay(self, event: bytes) -> None:
         assert FollowerIds()(event) == event
 
+    def test_responses_ids_are_minted_where_a_replay_mints_them_and_nowhere_else(self) -> None:
+        response = {
+            "id": "resp_1234567890",
+            "prompt": {"id": "pmpt_1234567890"},
+            "tools": [{"type": "function", "parameters": {"examples": [{"id": "example_1234"}]}}],
+            "metadata": {"id": "order_1234567890"},
+            "output": [],
+        }
+        called = {"type": "function_call", "id": "fc_1234567890", "call_id": "call_1234567890"}
+        events = [
+            {"type": "response.created", "response": response},
+            {"type": "response.output_item.added", "item": {**called, "name": "f"}},
+            {"type": "response.function_call_arguments.delta", "item_id": "fc_1234567890"},
+            {"type": "response.completed", "response": {**response, "output": [called]}},
+        ]
+        mine = FollowerIds()
+        made = [json.loads(mine(b"data: %b\n\n" % orjson.dumps(event))[6:]) for event in events]
+        first, last = made[0]["response"], made[3]["response"]
+        assert first["id"] == last["id"] != "resp_1234567890"
+        call_id = made[1]["item"]["call_id"]
+        assert call_id == last["output"][0]["call_id"] != "call_1234567890"
+        made[0]["response"]["id"] = made[3]["response"]["id"] = "resp_1234567890"
+        made[1]["item"]["call_id"] = last["output"][0]["call_id"] = "call_1234567890"
+        assert made == events
+
+    @pytest.mark.parametrize(
+        ("event", "minted"),
+        [
+            ({"type": "message_start", "message": {"id": "msg_1234567890"}}, "msg_1234567890"),
+            (
+                {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "t_1"}},
+                "t_1",
+            ),
+            (
+                {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "call_12345"}]}}]},
+                "call_12345",
+            ),
+            (
+                {
+                    "type": "content_block_start",
+                    "content_block": {"type": "server_tool_use", "id": "srvtoolu_1"},
+                },
+                None,
+            ),
+            ({"choices": [{"delta": {"annotations": [{"id": "doc_12345"}]}}]}, None),
+        ],
+    )
+    def test_each_dialects_ids_are_minted(self, event: dict[str, Any], minted: str | None) -> None:
+        raw = b"data: %b\n\n" % orjson.dumps(event)
+        made = FollowerIds()(raw)
+        assert (made != raw) is (minted is not None)
+        if minted is not None:
+            assert f'"{minted}"'.encode() not in made
+
 
 class TestFollowerShapes:
     def test_a_followers_own_metadata_is_not_taken_for_ids(self) -> None:
@@ -199,6 +253,23 @@ class TestStreamFilter:
         assert shape.rest() == b"data: a"
         assert shape.push(b"\n\ndata") == b"DATA: A\n\n"
         assert shape.rest() == b"data"
+
+    def test_what_is_too_long_for_an_event_passes_as_it_is(self) -> None:
+        shape = StreamFilter(hide_usage=False, shapes=(bytes.upper,), longest=100)
+        long = b"data: " + b"x" * 500
+        shown = b""
+        for start in range(0, len(long), 50):
+            shown += shape.push(long[start : start + 50])
+            assert len(shape.rest()) <= 100
+        shown += shape.push(b"y\n\ndata: z\n\n")
+        assert shown.lower() == long + b"y\n\ndata: z\n\n"
+        assert shown.startswith(b"data: " + b"x" * 400)
+        assert shown.endswith(b"Y\n\nDATA: Z\n\n")
+
+    def test_whole_events_before_a_long_one_are_shaped(self) -> None:
+        shape = StreamFilter(hide_usage=False, shapes=(bytes.upper,), longest=10)
+        assert shape.push(b"data: a\n\ndata: " + b"x" * 9) == b"DATA: A\n\ndata: " + b"x" * 9
+        assert shape.rest() == b""
 
 
 class TestAskUsage:

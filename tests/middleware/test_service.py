@@ -11,6 +11,7 @@ from asgi_driver import Exchange, request
 
 from trivet.errors import ConfigError
 from trivet.exact.hub import HubServer
+from trivet.exact.memory import MemoryStore
 from trivet.middleware.config import GatewayConfig, ServerConfig
 from trivet.middleware.service import Service, gateway_trust, open_service, server_secret
 
@@ -90,6 +91,25 @@ class TestOpen:
     async def test_a_config_that_cannot_be_used_opens_nothing(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError):
             await open_service(config(**fields), SECRET)
+
+    async def test_a_step_that_fails_closes_what_was_opened_before(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[str] = []
+
+        class Seen(MemoryStore):
+            async def close(self) -> None:
+                closed.append("store")
+                await super().close()
+
+        async def failing(*_: object) -> None:
+            raise OSError("no sockets left")
+
+        monkeypatch.setattr("trivet.middleware.service.store_of", lambda *_: Seen())
+        monkeypatch.setattr("trivet.middleware.service.fleet_of", failing)
+        with pytest.raises(OSError, match="no sockets left"):
+            await open_service(config(), SECRET)
+        assert closed == ["store"]
 
 
 class TestSecret:

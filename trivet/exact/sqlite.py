@@ -131,9 +131,7 @@ class SqliteStore:
             entry = decode(found[1], tenant, key, self._seal)
             if isinstance(entry, Rejected):
                 return entry
-            # By the names and the time that the seal covers: the row's columns may be anybody's.
-            names = (name, *rows.label_names(entry, self._seal))
-            if self._tombstones.cover(db, found[2], names, entry.created):
+            if self._tombstones.cover(db, found[2], entry, self._seal):
                 return Rejected("purged")
             if len(self._touched) < _MAX_TOUCHED:
                 self._touched.add(found[0])

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from trivet.exact.sqlite_rows import TOMBSTONES_KEPT, buried
+from trivet.exact.entry import Entry
+from trivet.exact.seal import Seal
+from trivet.exact.sqlite_rows import TOMBSTONES_KEPT, buried, label_names
 
 _AGAIN_S = 1.0
 """Seconds between two readings of all tombstones: where purges come faster, each get asks."""
@@ -26,16 +28,21 @@ class KnownTombstones:
         self._db: sqlite3.Connection | None = None
         self._place: int | None = None
         self._at: dict[bytes, float] = {}
+        self._latest = _NEVER
         self._read = _NEVER
 
-    def cover(
-        self, db: sqlite3.Connection, place: int | None, names: Sequence[bytes], created: float
-    ) -> bool:
-        """Whether a name was purged at `created` or later, as of the feed's `place` or later."""
-        if (place != self._place or db is not self._db) and not self._learn(db, place):
-            return buried(db, names, created)
-        at = self._at
-        return bool(at) and any(created <= at.get(name, _NEVER) for name in names)
+    def cover(self, db: sqlite3.Connection, place: int | None, entry: Entry, seal: Seal) -> bool:
+        """Whether `entry` was purged, as of the feed's `place` or later.
+
+        Goes by the names and the time that the seal covers: the row's columns may be anybody's.
+        """
+        known = (place == self._place and db is self._db) or self._learn(db, place)
+        if known and entry.created > self._latest:
+            return False
+        names = (seal.pseudonym(entry.tenant), *label_names(entry, seal))
+        if not known:
+            return buried(db, names, entry.created)
+        return any(entry.created <= self._at.get(name, _NEVER) for name in names)
 
     def _learn(self, db: sqlite3.Connection, place: int | None) -> bool:
         now = self._clock()
@@ -47,6 +54,7 @@ class KnownTombstones:
         if len(found) > TOMBSTONES_KEPT + 1:
             return False
         self._db, self._place, self._at = db, place, found
+        self._latest = max(found.values(), default=_NEVER)
         return True
 
 

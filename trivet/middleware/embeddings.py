@@ -33,7 +33,7 @@ from trivet.middleware.dialects.embeddings import (
 )
 from trivet.middleware.record import STALE_FOR, bound_of, forbids_storing
 from trivet.middleware.reply import Replies
-from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.upstream import UpstreamClient, media_type_of
 from trivet.policies.eligibility import Eligible
 
 _FLIGHT = b"trivet-embeddings"
@@ -254,4 +254,6 @@ def _judged(fetched: _Fetched, count: int) -> Vectors | NotStored:
     if fetched.status != 200:
         # An answer out of the store says 200: other successes are another answer.
         return NotStored(f"status-{fetched.status}")
+    if media_type_of(fetched.headers) != "application/json":
+        return NotStored("content-type")
     return read_answer(fetched.body, count)

@@ -71,7 +71,7 @@ class QuickLane:
 
     async def _ask(self, known: Known, origin: Origin, forget: Callable[[], None]) -> Whole | None:
         hit = await self._tier.find(known.question)
-        if isinstance(hit, Hit):
+        if isinstance(hit, Hit) and _tagged(known, hit):
             return self._replay(known, hit, origin)
         # The usual path asks the store itself; it need not do so twice.
         forget()

@@ -6,7 +6,7 @@ and of the process's memory than the rest of the miss path can spare, and httpx 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass
 
 from trivet.errors import UpstreamError
@@ -24,6 +24,14 @@ from trivet.middleware.http_client.errors import (
 from trivet.middleware.http_client.request import Body, root_of, write_request
 
 
+def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The content type without parameters, in lower case; empty if there is none."""
+    for name, value in headers:
+        if name.lower() == b"content-type":
+            return value.split(b";", 1)[0].strip().lower().decode("latin-1")
+    return ""
+
+
 @dataclass(slots=True)
 class UpstreamResponse:
     """An answer whose head has arrived. `close` must be called; twice is fine."""
@@ -35,10 +43,7 @@ class UpstreamResponse:
     @property
     def media_type(self) -> str:
         """The content type without parameters, in lower case."""
-        for name, value in self.headers:
-            if name.lower() == b"content-type":
-                return value.split(b";", 1)[0].strip().lower().decode("latin-1")
-        return ""
+        return media_type_of(self.headers)
 
     @property
     def coded(self) -> bool:

@@ -18,7 +18,7 @@ from trivet.middleware.dialects import openai_shapes as shapes
 from trivet.middleware.dialects.base import Headers, Recorder, StoreRules, as_items, as_mapping
 from trivet.middleware.dialects.call_ids import in_chat, with_original_ids
 from trivet.middleware.dialects.chat_answers import ChatRecorder, fault_of
-from trivet.middleware.dialects.openai_record import record_json
+from trivet.middleware.dialects.openai_record import follow_chunk, record_json
 
 FIELDS = shapes.Fields(
     transport=shapes.SERVER_TRANSPORT
@@ -142,8 +142,8 @@ class ChatDialect:
         return chat_replay.render(answer, request)
 
     def follow(self, event: bytes, request: Request) -> bytes:
-        """An event of another caller's live stream: nothing in it is the caller's own."""
-        return event
+        """An event of another caller's live stream, without that one's own fields."""
+        return follow_chunk(event)
 
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """An error body as OpenAI shapes it."""

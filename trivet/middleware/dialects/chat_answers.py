@@ -12,8 +12,10 @@ from trivet.middleware.dialects.openai_record import (
     ChunkRecorder,
     Fault,
     answer_fault,
+    choice_error,
     finish_fault,
     keep,
+    says_more,
 )
 
 OBJECT = "chat.completion"
@@ -21,6 +23,7 @@ CHUNK = "chat.completion.chunk"
 
 _TOKEN_LISTS = frozenset(("token_ids",))
 """Fields of a choice that vLLM sends in pieces, beside the delta."""
+_PARTS = ("delta", "logprobs")
 
 
 def fault_of(value: Any, request: Request, rules: StoreRules) -> Fault:
@@ -36,13 +39,13 @@ def fault_of(value: Any, request: Request, rules: StoreRules) -> Fault:
 
 
 def _choice_fault(choice: dict[str, Any], request: Request, rules: StoreRules) -> Fault:
-    if choice.get("error"):
+    if choice_error(choice):
         return "upstream-error"
     fault = finish_fault(choice.get("finish_reason"))
     if fault is not None:
         return fault
     message = choice.get("message")
-    if type(message) is not dict:
+    if type(message) is not dict or message.get("role") not in (None, "assistant"):
         return "wrong-object"
     if message.get("audio"):
         return "audio"
@@ -106,6 +109,8 @@ class _Choice:
         self.extras: dict[str, Any] = {}
 
     def take(self, choice: dict[str, Any]) -> None:
+        if self.finish is not None and any(says_more(choice.get(part)) for part in _PARTS):
+            raise DeltaError("a choice went on after its end")
         for name, value in choice.items():
             if name == "delta":
                 merge(self.message, _object(value))

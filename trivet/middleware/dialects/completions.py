@@ -21,9 +21,12 @@ from trivet.middleware.dialects.openai_record import (
     ChunkRecorder,
     Fault,
     answer_fault,
+    choice_error,
     finish_fault,
+    follow_chunk,
     keep,
     record_json,
+    says_more,
 )
 from trivet.middleware.dialects.openai_replay import Frames
 from trivet.middleware.dialects.pieces import text_pieces
@@ -116,8 +119,8 @@ class CompletionsDialect:
         return frames.render()
 
     def follow(self, event: bytes, request: Request) -> bytes:
-        """An event of another caller's live stream: nothing in it is the caller's own."""
-        return event
+        """An event of another caller's live stream, without that one's own fields."""
+        return follow_chunk(event)
 
     def error(self, status: int, message: str, *, field: str | None, code: str | None) -> bytes:
         """An error body as OpenAI shapes it."""
@@ -151,7 +154,7 @@ def fault_of(value: Any, request: Request) -> Fault:
 
 
 def _choice_fault(choice: dict[str, Any], request: Request) -> Fault:
-    if choice.get("error"):
+    if choice_error(choice):
         return "upstream-error"
     fault = finish_fault(choice.get("finish_reason"))
     if fault is not None:
@@ -179,6 +182,8 @@ class _Choice:
 
     def take(self, choice: dict[str, Any]) -> None:
         text, reason = choice.get("text"), choice.get("finish_reason")
+        if self.finish is not None and (text or says_more(choice.get("logprobs"))):
+            raise DeltaError("a choice went on after its end")
         if type(text) is str:
             self.texts.append(text)
         elif text is not None:

@@ -11,6 +11,7 @@ for another encoding is not cached.
 from __future__ import annotations
 
 import math
+import re
 import sys
 from array import array
 from base64 import b64decode, b64encode
@@ -23,7 +24,7 @@ import orjson
 from trivet.canonical import dump, envelope
 from trivet.errors import RequestError
 from trivet.messages import Api, NotStored, Request, Usage
-from trivet.middleware.dialects.base import Headers, as_mapping
+from trivet.middleware.dialects.base import Headers, as_mapping, tells_error
 from trivet.middleware.dialects.bodies import compact, token_count
 from trivet.middleware.dialects.openai_shapes import read
 
@@ -123,8 +124,10 @@ def read_answer(body: bytes, count: int) -> Vectors | NotStored:
     except orjson.JSONDecodeError:
         return NotStored("not-json")
     data = answer.get("data")
-    if answer.get("error") is not None or type(data) is not list:
+    if tells_error(answer) or type(data) is not list:
         return NotStored("error-body")
+    if len(_NAME.findall(body)) != _names(answer):
+        return NotStored("duplicate-key")
     packed: dict[int, bytes] = {}
     for item in map(as_mapping, data):
         vector = pack(item.get("embedding"))
@@ -141,6 +144,21 @@ def read_answer(body: bytes, count: int) -> Vectors | NotStored:
         model if type(model) is str else "",
         _usage(answer.get("usage")),
     )
+
+
+_NAME: Final = re.compile(rb'"\s*:')
+
+
+def _names(value: Any) -> int:
+    """How many names of members `value` has. A name that a text holds twice is read once."""
+    if type(value) is dict:
+        return len(value) + sum(map(_names, value.values()))
+    # Vectors are lists of millions of numbers in all.
+    return sum(map(_names, value)) if _holds_objects(value) else 0
+
+
+def _holds_objects(value: Any) -> bool:
+    return type(value) is list and any(type(item) is dict for item in value[:1])
 
 
 def _usage(given: Any) -> Usage | None:

@@ -8,7 +8,13 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Answer, NotStored, Request, Usage
 from trivet.middleware.dialects.answers import json_fault
-from trivet.middleware.dialects.base import StoreRules, as_items, as_mapping
+from trivet.middleware.dialects.base import (
+    MAX_IDS,
+    StoreRules,
+    as_items,
+    as_mapping,
+    tells_error,
+)
 from trivet.middleware.dialects.bodies import compact, token_count
 
 _COMPLETE: Final = frozenset({"end_turn", "stop_sequence", "tool_use"})
@@ -33,6 +39,9 @@ def judge(message: Any, request: Request, rules: StoreRules) -> Answer | NotStor
     )
     if fault is not None:
         return NotStored(fault)
+    ids = ids_of(message)
+    if len(ids) > MAX_IDS:
+        return NotStored("too-many-ids")
     body = compact(message)
     if len(body) > rules.max_entry:
         return NotStored("too-large")
@@ -41,7 +50,7 @@ def judge(message: Any, request: Request, rules: StoreRules) -> Answer | NotStor
         body=body,
         usage=usage_of(message),
         model=model if type(model) is str and model else request.model,
-        ids=ids_of(message),
+        ids=ids,
     )
 
 
@@ -54,9 +63,11 @@ def judge_body(body: bytes, request: Request, rules: StoreRules) -> Answer | Not
 
 
 def _stop_fault(message: dict[str, Any], rules: StoreRules) -> str | None:
-    if message.get("type") == "error" or message.get("error") is not None:
+    if tells_error(message):
         return "upstream-error"
-    if message.get("type") != "message" or type(message.get("content")) is not list:
+    if message.get("type") != "message" or message.get("role", "assistant") != "assistant":
+        return "malformed"
+    if type(message.get("content")) is not list:
         return "malformed"
     if message.get("container") is not None:
         return "container"
@@ -119,7 +130,7 @@ def ids_of(message: dict[str, Any]) -> tuple[str, ...]:
     found += [
         block.get("id") for block in as_items(message.get("content")) if block["type"] == "tool_use"
     ]
-    return tuple(item for item in found if type(item) is str and item)
+    return tuple(dict.fromkeys(item for item in found if type(item) is str and item))
 
 
 def usage_of(message: dict[str, Any]) -> Usage | None:

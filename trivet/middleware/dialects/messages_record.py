@@ -9,10 +9,10 @@ import orjson
 from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Answer, NotStored, Request
-from trivet.middleware.dialects.base import StoreRules, as_mapping
+from trivet.middleware.dialects.base import MAX_IDS, StoreRules, as_mapping, tells_error
 from trivet.middleware.dialects.messages_answer import judge
 from trivet.middleware.dialects.messages_stream import TOOL_INPUTS
-from trivet.middleware.dialects.sse import data_of
+from trivet.middleware.dialects.sse import data_of, fault_of
 
 _PIECES: Final = {
     "text_delta": ("text", "text"),
@@ -76,6 +76,7 @@ class MessagesRecorder:
     def feed(self, event: bytes) -> None:
         """Take the next event."""
         data = data_of(event)
+        self._fault = self._fault or fault_of(event)
         if not data or self._fault is not None:
             return
         try:
@@ -101,13 +102,13 @@ class MessagesRecorder:
 
     def _apply(self, event: dict[str, Any]) -> None:
         kind = event["type"]
-        if kind == "ping":
-            return
-        if kind == "error":
+        if tells_error(event):
             self._fault = "upstream-error"
+        elif kind == "ping":
+            return
         elif kind == "message_start":
             self._start(event["message"])
-        elif self._message is None or self._stopped:
+        elif self._message is None or not self._may_come(kind):
             raise ValueError(kind)
         elif kind == "content_block_delta":
             self._open(event["index"]).add(event["delta"])
@@ -121,6 +122,10 @@ class MessagesRecorder:
             self._stopped = True
         else:
             raise ValueError(kind)
+
+    def _may_come(self, kind: str) -> bool:
+        ended = as_mapping(self._message).get("stop_reason") is not None
+        return not self._stopped and not (ended and kind.startswith("content_"))
 
     def _start(self, message: dict[str, Any]) -> None:
         if self._message is not None or message.get("content"):
@@ -143,6 +148,9 @@ class MessagesRecorder:
     def _end(self, message: dict[str, Any], event: dict[str, Any]) -> None:
         found = {**event["delta"]}
         found |= {k: v for k, v in event.items() if k not in ("type", "delta", "usage")}
+        stopped = message.get("stop_reason")
+        if stopped is not None and found.get("stop_reason", stopped) != stopped:
+            raise ValueError("stop_reason")
         for field, value in found.items():
             if value is not None or field not in message or field not in _WHEN_GIVEN:
                 message[field] = value
@@ -157,6 +165,8 @@ class MessagesRecorder:
     def _note(self, found: Any) -> None:
         if type(found) is str and found:
             self.ids.append(found)
+        if len(self.ids) > MAX_IDS:
+            self._fault = "too-many-ids"
 
 
 def _read(data: bytes) -> dict[str, Any]:

@@ -9,19 +9,28 @@ from typing import Any
 
 import orjson
 
+from trivet import canonical
+from trivet.errors import RequestError
 from trivet.messages import Answer, NotStored, Request
 from trivet.middleware.dialects import openai_shapes as shapes
-from trivet.middleware.dialects.base import StoreRules, as_items, as_mapping
+from trivet.middleware.dialects.base import (
+    MAX_IDS,
+    StoreRules,
+    as_items,
+    as_mapping,
+    tells_error,
+)
+from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.deltas import DeltaError
-from trivet.middleware.dialects.sse import data_of
+from trivet.middleware.dialects.sse import data_of, fault_of, frame
 
 Fault = str | None
 
 NOT_KEPT = frozenset(("metadata", "kv_transfer_params", "obfuscation"))
 """Fields of an answer that belong to the one request that produced it."""
 
+_NOT_SHARED = re.compile(rb'"(?:metadata|kv_transfer_params)"\s*:')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
-_ERROR_EVENT = re.compile(rb"^event:\s*error\s*$", re.MULTILINE)
 
 _FINISH: dict[Any, Fault] = {
     "stop": None,
@@ -42,7 +51,7 @@ def answer_fault(value: Any, kind: str, request: Request) -> Fault:
     """What is wrong with the frame of an answer: its object, an error in it, its choices."""
     if type(value) is not dict:
         return "wrong-object"
-    if value.get("error"):
+    if tells_error(value):
         return "upstream-error"
     if value.get("object") != kind:
         return "wrong-object"
@@ -72,20 +81,50 @@ def record_json(
 ) -> Answer | NotStored:
     """Judge the body of a 2xx JSON answer."""
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        value = read_strictly(body)
+    except ValueError:
         return NotStored("not-json")
     return finished(value, judge(value), rules)
+
+
+def read_strictly(text: bytes) -> Any:
+    """JSON that every parser reads alike: `canonical.parse`, but without lone surrogates.
+
+    Raises `ValueError` for anything else.
+    """
+    try:
+        orjson.loads(text)
+        return canonical.parse(text)
+    except RequestError as error:
+        raise ValueError(error.message) from None
+
+
+def choice_error(choice: dict[str, Any]) -> bool:
+    """Whether a choice failed. OpenRouter tells the provider's own reason apart."""
+    native = choice.get("native_finish_reason")
+    failed = type(native) is str and native.lower() == "error"
+    return failed or choice.get("error") is not None
+
+
+def says_more(part: Any) -> bool:
+    """Whether a delta, or the logprobs beside it, adds to what was said."""
+    if type(part) is dict:
+        return any(value for name, value in part.items() if name != "role")
+    return bool(part)
 
 
 def finished(value: Any, fault: Fault, rules: StoreRules) -> Answer | NotStored:
     """The answer that `value` is, if nothing is wrong with it."""
     if fault is not None:
         return NotStored(fault)
+    ids = ids_of(value)
+    if len(ids) > MAX_IDS:
+        return NotStored("too-many-ids")
     try:
         body = orjson.dumps({name: item for name, item in value.items() if name not in NOT_KEPT})
     except TypeError:
-        return NotStored("nested-too-deep")
+        # Nested too deep, or an integer of 65 bits and more.
+        return NotStored("unwritable")
     if len(body) > rules.max_entry:
         return NotStored("too-large")
     model = value.get("model")
@@ -93,7 +132,7 @@ def finished(value: Any, fault: Fault, rules: StoreRules) -> Answer | NotStored:
         body=body,
         usage=shapes.usage_of(value.get("usage")),
         model=model if type(model) is str else "",
-        ids=tuple(ids_of(value)),
+        ids=tuple(ids),
     )
 
 
@@ -106,6 +145,18 @@ def ids_of(value: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(one for one in found if type(one) is str and one))
 
 
+def follow_chunk(event: bytes) -> bytes:
+    """A chunk of a live stream as others than its leader get it: without `NOT_KEPT`."""
+    if _NOT_SHARED.search(event) is None:
+        return event
+    try:
+        chunk = as_mapping(canonical.parse(data_of(event)))
+    except RequestError:
+        return event
+    kept = {name: value for name, value in chunk.items() if name not in NOT_KEPT}
+    return event if len(kept) == len(chunk) else frame(compact(kept))
+
+
 def keep(extras: dict[str, Any], name: str, value: Any) -> None:
     """Note a field that is no delta: the last value wins, objects are merged at one level."""
     held = extras.get(name)
@@ -115,6 +166,13 @@ def keep(extras: dict[str, Any], name: str, value: Any) -> None:
         extras[name] = {**held, **value}
     else:
         extras[name] = value
+
+
+def _differ(name: str, held: Any, value: Any) -> bool:
+    # Some servers repeat a model's name in another case.
+    if name == "model" and type(held) is str and type(value) is str:
+        return held.casefold() != value.casefold()
+    return bool(held != value)
 
 
 class ChunkRecorder:
@@ -134,36 +192,41 @@ class ChunkRecorder:
         data = data_of(event)
         if self._done or self._fault is not None:
             return
-        if data.startswith(b"[DONE]"):
+        self._fault = fault_of(event)
+        if self._fault is None and data == b"[DONE]":
             self._done = True
-        elif not event.startswith(b"data:") and _ERROR_EVENT.search(event):
-            self._fault = "upstream-error"
-        elif data:
+        elif self._fault is None and data:
             self._fault = self._take(data)
+            if self._fault is None and len(self.ids) > MAX_IDS:
+                self._fault = "too-many-ids"
 
     def _take(self, data: bytes) -> Fault:
         try:
-            chunk = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            chunk = read_strictly(data)
+        except ValueError:
             return "not-json"
         if type(chunk) is not dict:
             return "wrong-object"
-        if chunk.get("error"):
+        if tells_error(chunk):
             return "upstream-error"
-        choices = chunk.get("choices")
-        if choices and chunk.get("object") != self._kind:
+        if not self._is_ours(chunk):
             return "wrong-object"
-        self._note(chunk)
         try:
-            for choice in choices or ():
+            self._note(chunk)
+            for choice in chunk["choices"] or ():
                 if type(choice) is not dict or type(choice.get("index")) is not int:
                     return "bad-stream"
-                if choice.get("error"):
+                if choice_error(choice):
                     return "upstream-error"
                 self._choose(choice["index"], choice)
         except (DeltaError, TypeError):
             return "bad-stream"
         return None
+
+    def _is_ours(self, chunk: dict[str, Any]) -> bool:
+        # Azure opens a stream with a chunk that has neither an object nor choices.
+        unnamed = not chunk.get("object") and not chunk.get("choices")
+        return "choices" in chunk and (unnamed or chunk.get("object") == self._kind)
 
     def _note(self, chunk: dict[str, Any]) -> None:
         for name, value in chunk.items():
@@ -172,11 +235,15 @@ class ChunkRecorder:
                     self._head[name] = value
                     if name == "id":
                         self._see(value)
+                elif value and name != "created" and _differ(name, self._head[name], value):
+                    raise DeltaError(f"two answers in one stream: {name}")
             elif name not in ("choices", "object") and name not in NOT_KEPT:
                 keep(self._extras, name, value)
 
     def _see(self, identity: Any) -> None:
-        if type(identity) is str and identity and identity not in self.ids:
+        if type(identity) is not str or not identity or len(self.ids) > MAX_IDS:
+            return
+        if identity not in self.ids:
             self.ids.append(identity)
 
     def is_usage_only(self, event: bytes) -> bool:

@@ -127,12 +127,17 @@ def keyed(body: Json, fields: Fields) -> Json:
     for name in sorted(body):
         value = body[name]
         if name == "stream_options":
-            value = {k: v for k, v in as_mapping(value).items() if k not in _STREAM_OPTIONS}
+            value = keyed_stream_options(value)
             if value:
                 made[name] = value
         elif name not in fields.transport and not (value is None and name in fields.nullable):
             made[name] = as_integer(value) if name in fields.numbers else value
     return made
+
+
+def keyed_stream_options(value: Any) -> Json:
+    """The members of `stream_options` that may shape more than the delivery."""
+    return {k: v for k, v in as_mapping(value).items() if k not in _STREAM_OPTIONS}
 
 
 def include_usage(body: Json) -> bool:

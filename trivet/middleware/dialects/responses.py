@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
-
-import orjson
 
 from trivet import canonical
 from trivet.errors import RequestError
@@ -35,11 +34,14 @@ from trivet.middleware.dialects.responses_request import (
 from trivet.middleware.dialects.responses_stream import render
 from trivet.middleware.dialects.sse import data_of, frame
 
+_RESPONSE: Final = re.compile(rb'"response"\s*:')
+
 _KINDS: Final = {
     "model": STRING,
     "input": STRING + ARRAY,
     "background": BOOLEAN,
     "stream": BOOLEAN,
+    "stream_options": OBJECT,
     "store": BOOLEAN,
     "temperature": NUMBER,
     "top_p": NUMBER,
@@ -112,13 +114,13 @@ class ResponsesDialect:
 
     def follow(self, event: bytes, request: Request) -> bytes:
         """An event of another caller's live stream, with this caller's echo fields."""
-        if b'"response":' not in event:
+        if _RESPONSE.search(event) is None:
             return event
         try:
-            value = orjson.loads(data_of(event))
-        except orjson.JSONDecodeError:
+            value = as_mapping(canonical.parse(data_of(event)))
+        except RequestError:
             return event
-        response = as_mapping(value).get("response")
+        response = value.get("response")
         if type(response) is not dict:
             return event
         shaped = {**value, "response": echoed_live(response, dict(request.echo))}

@@ -9,7 +9,13 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Answer, NotStored, Request, Usage
 from trivet.middleware.dialects.answers import json_fault
-from trivet.middleware.dialects.base import StoreRules, as_items, as_mapping
+from trivet.middleware.dialects.base import (
+    MAX_IDS,
+    StoreRules,
+    as_items,
+    as_mapping,
+    tells_error,
+)
 from trivet.middleware.dialects.bodies import compact, token_count
 from trivet.middleware.dialects.responses_request import neutral
 
@@ -41,6 +47,9 @@ def judge(response: Any, request: Request, rules: StoreRules) -> Answer | NotSto
     )
     if fault is not None:
         return NotStored(fault)
+    ids = () if request.keep_ids else ids_of(response)
+    if len(ids) > MAX_IDS:
+        return NotStored("too-many-ids")
     body = compact(neutral(response, dict(request.echo)))
     if len(body) > rules.max_entry:
         return NotStored("too-large")
@@ -49,7 +58,7 @@ def judge(response: Any, request: Request, rules: StoreRules) -> Answer | NotSto
         body=body,
         usage=usage_of(response),
         model=model if type(model) is str and model else request.model,
-        ids=() if request.keep_ids else ids_of(response),
+        ids=ids,
     )
 
 
@@ -62,8 +71,10 @@ def judge_body(body: bytes, request: Request, rules: StoreRules) -> Answer | Not
 
 
 def _status_fault(response: dict[str, Any]) -> str | None:
-    if response.get("error") is not None:
+    if tells_error(response):
         return "upstream-error"
+    if response.get("object", "response") != "response":
+        return "malformed"
     status = response.get("status")
     incomplete = response.get("incomplete_details")
     if status == "incomplete" or incomplete is not None:
@@ -126,7 +137,7 @@ def _call_fault(kind: str, item: dict[str, Any]) -> str | None:
 
 
 def _message_fault(item: dict[str, Any]) -> str | None:
-    if type(item.get("content")) is not list:
+    if type(item.get("content")) is not list or item.get("role") not in (None, "assistant"):
         return "malformed"
     for part in item["content"]:
         kind = as_mapping(part).get("type")

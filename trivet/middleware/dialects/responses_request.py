@@ -1,7 +1,8 @@
 """OpenAI Responses requests: what is keyed, what is echoed, what makes one uncacheable.
 
 https://platform.openai.com/docs/api-reference/responses/create. Every field is keyed unless it is
-in `TRANSPORT`. `store` is keyed: it decides whether the answer's id names state at the provider.
+in `TRANSPORT`, or a member of `stream_options` that shapes the delivery alone. `store` is keyed: it
+decides whether the answer's id names state at the provider.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import Any, Final
 from trivet import canonical
 from trivet.middleware.dialects.base import as_items, as_mapping
 from trivet.middleware.dialects.call_ids import in_responses, with_original_ids
-from trivet.middleware.dialects.openai_shapes import as_integer
+from trivet.middleware.dialects.openai_shapes import as_integer, keyed_stream_options
 
 TRANSPORT: Final = frozenset(
     {
         "stream",
-        "stream_options",
         "metadata",
         "user",
         "safety_identifier",
@@ -50,6 +50,10 @@ def canonical_form(body: dict[str, Any]) -> bytes:
         if field in TRANSPORT:
             continue
         value = body[field]
+        if field == "stream_options":
+            value = keyed_stream_options(value)
+            if not value:
+                continue
         if field == "input" and type(value) is list:
             value = with_original_ids([_item(item) for item in value], in_responses)
         elif field in NUMERIC:

@@ -59,6 +59,28 @@ def data_of(event: bytes) -> bytes:
     return data[0] if len(data) == 1 else b"\n".join(data)
 
 
+_FIELDS = frozenset((b"data", b"event", b"id", b"retry", b""))
+
+
+def fault_of(event: bytes) -> str | None:
+    """Why an answer with this event in it is not stored, by the event's fields alone.
+
+    `upstream-error` for an event that is named an error, wherever in it the name stands;
+    `malformed-stream` for a line that is no field of an event stream, which clients ignore or
+    take for text. None if there is nothing wrong.
+    """
+    if event.startswith(b"data:") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        return None
+    fault = None
+    for line in event.splitlines():
+        name, _, value = line.partition(b":")
+        if name == b"event" and b"error" in value.lower():
+            return "upstream-error"
+        if name not in _FIELDS:
+            fault = "malformed-stream"
+    return fault
+
+
 def frame(data: bytes, event: str | None = None) -> bytes:
     """One event; `data` must not hold a line break."""
     if event is None:
