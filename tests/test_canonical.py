@@ -135,7 +135,8 @@ def test_different_values_have_different_forms(one: bytes, two: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "two"), [(b"1e2", b"100.0"), (b"1E2", b"1.0e+2"), (b"0.10", b"0.1"), (b"0e-400", b"0.0")]
+    ("one", "two"),
+    [(b"1e2", b"100.0"), (b"1E2", b"1.0e+2"), (b"0.10", b"0.1"), (b"0e-400", b"0.0")],
 )
 def test_spellings_of_one_double_have_one_form(one: bytes, two: bytes) -> None:
     assert dump(parse(one)) == dump(parse(two))

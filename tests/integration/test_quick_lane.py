@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import resource
 import signal
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from proxy import Proxy, serving
 from quick_line import (
@@ -144,13 +145,12 @@ class TestFraming:
     def test_no_number_of_pipelined_requests_grows_the_process(self, proxy: Proxy) -> None:
         request = whole(proxy, "flood stream")
         teach(proxy, request)
-        process = psutil.Process(proxy.process.pid)
-        before = process.memory_info().rss
+        before = _resident(proxy)
         lines = [_unread(proxy) for _ in range(4)]
         try:
             for line in lines:
                 _flood(line, request * 40)
-            grown = process.memory_info().rss - before
+            grown = _resident(proxy) - before
         finally:
             for line in lines:
                 line.close()
@@ -160,20 +160,25 @@ class TestFraming:
     def test_who_never_reads_is_not_written_to_without_end(self, proxy: Proxy) -> None:
         request = whole(proxy, "unread stream")
         teach(proxy, request)
-        process = psutil.Process(proxy.process.pid)
-        before = process.memory_info().rss
+        before = _resident(proxy)
         lines = [_unread(proxy) for _ in range(8)]
         try:
             for _ in range(400):
                 for line in lines:
                     with suppress(OSError):
                         line.send(request)
-            grown = process.memory_info().rss - before
+            grown = _resident(proxy) - before
         finally:
             for line in lines:
                 line.close()
         assert grown < 32 << 20
         assert proxy.chat("unread stream", stream=True).exact["hit"] is True
+
+
+def _resident(proxy: Proxy) -> int:
+    """Bytes of memory that the process holds."""
+    pages = Path(f"/proc/{proxy.process.pid}/statm").read_text().split()[1]
+    return int(pages) * resource.getpagesize()
 
 
 def _unread(proxy: Proxy) -> socket.socket:
@@ -201,12 +206,10 @@ def test_a_shutdown_cuts_no_quick_answer_short(store: str) -> None:
         hits = 0
         cut_short: list[bytes] = []
 
-        async def ask_on() -> None:
+        async def ask_on(line: Line) -> None:
             nonlocal hits
-            reader, writer = await connect(ending.url)
-            line = Line(reader, writer)
             while True:
-                writer.write(request)
+                line.writer.write(request)
                 try:
                     answer = await line.read()
                 except (asyncio.IncompleteReadError, ConnectionError) as error:
@@ -218,11 +221,14 @@ def test_a_shutdown_cuts_no_quick_answer_short(store: str) -> None:
                     return
 
         async def run() -> None:
-            asking = [asyncio.create_task(ask_on()) for _ in range(8)]
+            lines = [Line(*await connect(ending.url)) for _ in range(8)]
+            asking = [asyncio.create_task(ask_on(line)) for line in lines]
             while hits < 100:
                 await asyncio.sleep(0.01)
             ending.process.send_signal(signal.SIGTERM)
             await asyncio.gather(*asking)
+            for line in lines:
+                line.writer.close()
 
         asyncio.run(run())
         assert not any(cut_short)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import Any
 
+import jsonschema_rs
 import orjson
 import pytest
 
@@ -75,6 +75,10 @@ def patterned(*patterns: str) -> dict[str, Any]:
     return {"properties": {f"p{place}": {"pattern": one} for place, one in enumerate(patterns)}}
 
 
+def never_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonschema_rs, "validator_for", lambda *_, **__: pytest.fail("compiled"))
+
+
 @pytest.mark.parametrize(
     "patterns",
     [
@@ -86,17 +90,16 @@ def patterned(*patterns: str) -> dict[str, Any]:
 )
 def test_patterns_of_everyday_use_are_matched(patterns: list[str]) -> None:
     assert fault("{}", patterned(*patterns)) is None
-    assert fault('{"p0":"\\u0000\\n"}', patterned(*patterns)) == (
-        "schema-mismatch" if len(patterns) < 4 or patterns[-1] else None
-    )
+    assert fault('{"p0":"\\u0000\\n"}', patterned(*patterns)) == "schema-mismatch"
 
 
-def test_a_schema_of_costly_patterns_is_refused_before_it_is_compiled() -> None:
+def test_a_schema_of_costly_patterns_is_refused_before_it_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Compiled, these took 27 s and 3 GB."""
+    never_compile(monkeypatch)
     schema = patterned(*[rf"\p{{L}}{{200}}{place}" for place in range(300)])
-    began = time.perf_counter()
     assert fault("{}", schema) == "schema-unusable"
-    assert time.perf_counter() - began < 1
 
 
 @pytest.mark.parametrize(
@@ -134,32 +137,21 @@ def test_costly_patterns_are_matched_against_short_texts_only() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["unevaluatedProperties", "unevaluatedItems"])
-def test_keywords_that_multiply_a_schema_are_not_used(keyword: str) -> None:
+def test_keywords_that_multiply_a_schema_are_not_used(
+    keyword: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A 10 KB schema of these took 8 s and 1.4 GB to compile."""
+    never_compile(monkeypatch)
     schema: Any = {}
     for place in range(100):
         nested = {"allOf": [schema], "anyOf": [{"$ref": "#"}]}
         schema = {keyword: False, "properties": {f"a{place}": {}}, **nested}
-    began = time.perf_counter()
     assert fault("{}", schema) == "schema-unusable"
-    assert time.perf_counter() - began < 1
 
 
 def test_a_schema_of_too_many_parts_is_not_compiled() -> None:
     assert fault("1", {"allOf": [{}] * 6000}) is None
     assert fault("1", {"allOf": [{} for _ in range(8000)]}) == "schema-unusable"
-
-
-def test_the_costliest_schemas_of_the_budget_compile_at_once() -> None:
-    """Measured: at most about 50 ms; an event loop that waits for others may take longer."""
-    for patterns in (
-        [rf"\p{{L}}{place}" for place in range(31)],
-        [rf"\W{{60}}{place}" for place in range(32)],
-        ["[^%s]{2}%d" % ("".join(map(chr, range(0x4E00, 0x4E00 + 960, 2))), n) for n in range(32)],
-    ):
-        began = time.perf_counter()
-        assert fault("{}", patterned(*patterns)) is None
-        assert time.perf_counter() - began < 1
 
 
 def test_compiled_schemas_are_kept_by_weight_the_last_used_longest() -> None:
@@ -170,7 +162,6 @@ def test_compiled_schemas_are_kept_by_weight_the_last_used_longest() -> None:
     assert cache.get(small[0]) is kept[0]
     cache.get(large)
     assert cache.get(small[0]) is kept[0]
-    assert list(cache._held) == [small[2], large, small[0]] or list(cache._held)[-1] == small[0]
     cache.get(orjson.dumps({"pattern": "a{95}"}))
     assert large not in cache._held
     assert cache._size <= 100_000

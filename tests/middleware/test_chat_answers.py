@@ -125,7 +125,53 @@ def test_what_is_not_json_is_not_stored(body: bytes) -> None:
 
 def test_an_answer_nested_too_deep_to_write_is_not_stored() -> None:
     body = orjson.dumps(completion(x=0)).replace(b'"x":0', b'"x":' + b"[" * 300 + b"]" * 300)
-    assert refused(CHAT.record(decoded(), body, RULES)) == "nested-too-deep"
+    assert refused(CHAT.record(decoded(), body, RULES)) == "not-json"
+
+
+def test_an_integer_that_cannot_be_written_again_is_not_stored() -> None:
+    body = orjson.dumps(completion(x=0)).replace(b'"x":0', b'"x":18446744073709551616')
+    assert refused(CHAT.record(decoded(), body, RULES)) == "unwritable"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"error": {}}, {"error": "x"}, {"errors": ["x"]}, {"detail": "quota"}, {"type": "error"}],
+)
+def test_an_answer_that_says_it_failed_is_not_stored(fields: dict[str, Any]) -> None:
+    assert refused(CHAT.record(decoded(), orjson.dumps(completion(**fields)), RULES)) == (
+        "upstream-error"
+    )
+
+
+def test_fields_of_errors_that_are_empty_say_nothing() -> None:
+    record(CHAT, decoded(), completion(error=None, errors=[], detail=None))
+
+
+@pytest.mark.parametrize("reason", ["error", "ERROR"])
+def test_a_choice_whose_provider_failed_is_not_stored(reason: str) -> None:
+    value = completion(choice(native_finish_reason=reason))
+    assert refused(CHAT.record(decoded(), orjson.dumps(value), RULES)) == "upstream-error"
+    record(CHAT, decoded(), completion(choice(native_finish_reason="STOP", error=None)))
+
+
+def test_a_message_of_another_role_is_not_stored() -> None:
+    value = completion(choice(message=message(role="user")))
+    assert refused(CHAT.record(decoded(), orjson.dumps(value), RULES)) == "wrong-object"
+
+
+def test_an_answer_that_parsers_read_apart_is_not_stored() -> None:
+    body = orjson.dumps(completion())
+    evil = orjson.dumps([choice(message=message("evil"))])
+    doubled = body[:-1] + b',"choices":%b}' % evil
+    assert refused(CHAT.record(decoded(), doubled, RULES)) == "not-json"
+
+
+def test_an_answer_with_very_many_ids_is_not_stored() -> None:
+    """Each id is made anew on each hit."""
+    calls = [call(number) for number in range(256)]
+    assert len(record(CHAT, decoded(), calling(*calls[:255])).ids) == 256
+    found = CHAT.record(decoded(), orjson.dumps(calling(*calls)), RULES)
+    assert refused(found) == "too-many-ids"
 
 
 def test_the_size_limit_counts_the_stored_bytes() -> None:

@@ -71,6 +71,30 @@ def test_comments_and_keepalives_are_no_events() -> None:
         ([chunk(delta(tool_calls=[{"id": "x"}, {"index": 0}])), *hello()], "bad-stream"),
         ([chunk(choices=5), *hello()], "bad-stream"),
         ([chunk(delta(refusal="No.")), *hello()], None),
+        # An event that is named an error behind its data.
+        ([*hello()[:4], b'data: {"message":"x"}\nevent: error\n\n', DONE], "upstream-error"),
+        ([*hello()[:4], b"data: {}\revent: Error\r\r", DONE], "upstream-error"),
+        ([*hello()[:4], b"event: server_error\n\n", DONE], "upstream-error"),
+        ([*hello()[:4], b'data: {"object":"error","code":500}\n\n', DONE], "upstream-error"),
+        ([*hello()[:4], b'{"error":{"message":"x"}}\n\n', DONE], "malformed-stream"),
+        ([b"\xef\xbb\xbf" + hello()[0], *hello()[1:]], "malformed-stream"),
+        ([*hello()[:4], b'data: {"message":"boom"}\n\n', DONE], "wrong-object"),
+        ([*hello()[:4], b'data: {"errors":["x"]}\n\n', DONE], "upstream-error"),
+        ([*hello()[:4], b'data: {"detail":"x"}\n\n', DONE], "upstream-error"),
+        ([*hello()[:4], b"data: [DONE] but failed\n\n"], "not-json"),
+        ([*hello()[:4], chunk(delta(content="More")), DONE], "bad-stream"),
+        ([*hello()[:4], chunk(delta(tool_calls=[{"index": 0}])), DONE], "bad-stream"),
+        ([*hello()[:4], chunk(delta(role="assistant", content="")), DONE], None),
+        ([*hello()[:4], chunk({"index": 0, "logprobs": {"content": [1]}}), DONE], "bad-stream"),
+        ([hello()[0], chunk(delta(content="x"), id="chatcmpl-2"), *hello()[1:]], "bad-stream"),
+        ([hello()[0], chunk(delta(content="x"), model="n"), *hello()[1:]], "bad-stream"),
+        ([hello()[0], chunk(delta(content="x"), model="M-2026"), *hello()[1:]], None),
+        ([hello()[0], chunk(delta(content="x"), id="CHATCMPL-1"), *hello()[1:]], "bad-stream"),
+        ([hello()[0], chunk(delta(content="x"), created=2), *hello()[1:]], None),
+        ([*hello()[:3], chunk({**delta(), "native_finish_reason": "error"})], "upstream-error"),
+        ([chunk(delta(role="user", content="x")), *hello()[1:]], "wrong-object"),
+        ([chunk(delta(role="user", content="x")), *hello()], "bad-stream"),
+        ([b'data: {"choices":[],"choices":[],"object":""}\n\n', *hello()], "not-json"),
     ],
 )
 def test_a_stream_that_is_not_complete_is_not_stored(events: Any, reason: str | None) -> None:
@@ -209,6 +233,36 @@ def test_logprobs_fields_of_the_choice_and_of_the_chunk_are_kept() -> None:
         "system_fingerprint": "fp",
         "timings": {"cache_n": 1},
     }
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_stream_with_very_many_ids_is_not_followed_to_its_end(together: bool) -> None:
+    calls = [{"index": number, **call(number)} for number in range(5000)]
+    events = (
+        [chunk(delta(tool_calls=calls))]
+        if together
+        else [chunk(delta(tool_calls=[one])) for one in calls]
+    )
+    recorder = CHAT.recorder(decoded())
+    for event in events:
+        recorder.feed(event)
+    assert len(recorder.ids) == 257
+    found = follow(CHAT, decoded(), [*events, chunk(delta(0, "tool_calls")), DONE])
+    assert refused(found) == "too-many-ids"
+
+
+def test_a_follower_gets_no_field_of_the_callers_whom_it_follows() -> None:
+    led = chunk(delta(content='"metadata":'), metadata={"user": "ann"}, kv_transfer_params={})
+    assert CHAT.follow(led, decoded()) == chunk(delta(content='"metadata":'))
+    spaced = b'data: {"choices" : [], "metadata" : {"user": "ann"}, "x": "\\ud800"}\n\n'
+    assert CHAT.follow(spaced, decoded()) == b'data: {"choices":[],"x":"\\ud800"}\n\n'
+
+
+def test_other_events_are_followed_as_they_are() -> None:
+    broken = b'data: {"metadata":\n\n'
+    deep = b'data: {"metadata":1,"x":' + b"[" * 900 + b"]" * 900 + b"}\n\n"
+    for event in (*hello(), chunk(delta(content='"metadata": 1')), b": ping\n\n", broken, deep):
+        assert CHAT.follow(event, decoded()) is event
 
 
 def test_ids_are_known_as_soon_as_they_have_passed() -> None:

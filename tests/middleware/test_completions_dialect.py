@@ -188,10 +188,33 @@ def test_a_stream_is_the_answer_that_json_would_have_been() -> None:
         ([event(choice(text=5)), DONE], "bad-stream"),
         ([event(choice(logprobs=[])), DONE], "bad-stream"),
         ([event(choice(), object="chat.completion.chunk"), DONE], "wrong-object"),
+        ([event(choice()), event(choice(text="more")), DONE], "bad-stream"),
+        ([event(choice()), event(choice(text="", logprobs=logprobs("a"))), DONE], "bad-stream"),
+        ([event(choice(finish_reason=None)), event(choice(), id="cmpl-2"), DONE], "bad-stream"),
+        ([event(choice(finish_reason=None)), event(choice(), model="n"), DONE], "bad-stream"),
+        ([event(choice()), b'data: {"x":1}\nevent: error\n\n', DONE], "upstream-error"),
+        ([event(choice()), b'data: {"object":"error"}\n\n', DONE], "upstream-error"),
+        ([event(choice()), b'{"error":{}}\n\n', DONE], "malformed-stream"),
+        ([event(choice()), b"data: [DONE] but failed\n\n"], "not-json"),
+        ([event(choice(native_finish_reason="error")), DONE], "upstream-error"),
     ],
 )
 def test_a_stream_that_is_not_complete_is_not_stored(events: Any, reason: str) -> None:
     assert refused(follow(COMPLETIONS, decoded(), events)) == reason
+
+
+def test_a_choice_that_ends_again_without_more_text_has_ended_once() -> None:
+    events = [event(choice()), event(choice(text="")), DONE]
+    assert followed(COMPLETIONS, decoded(), events)["choices"] == [choice()]
+
+
+def test_an_answer_that_parsers_read_apart_is_not_stored() -> None:
+    body = orjson.dumps(completion())[:-1] + b',"choices":[]}'
+    assert refused(COMPLETIONS.record(decoded(), body, RULES)) == "not-json"
+
+
+def test_a_follower_gets_no_field_of_the_callers_whom_it_follows() -> None:
+    assert COMPLETIONS.follow(event(metadata={"a": "b"}), decoded()) == event()
 
 
 def test_a_replayed_stream_ends_each_choice_once() -> None:

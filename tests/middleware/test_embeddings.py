@@ -194,6 +194,14 @@ class TestStoring:
             ),
             (json_script({"data": []}), "missing-vector"),
             (Script(b"<html>"), "not-json"),
+            (
+                json_script(
+                    {"data": [{"index": 0, "embedding": [1.0]}]},
+                    headers=[(b"content-type", b"text/plain")],
+                ),
+                "content-type",
+            ),
+            (json_script({"data": [{"index": 0, "embedding": [1.0]}]}, headers=[]), "content-type"),
             (json_script({"data": [{"index": 0, "embedding": "caf\u00e9"}]}), "bad-vector"),
             (
                 json_script(

@@ -382,6 +382,9 @@ ERROR = sse.frame(b'{"type":"error","error":{"type":"overloaded_error"}}', "erro
             "malformed-stream",
         ),
         (b"data: [DONE]\n\n", "invalid-json"),
+        (b'data: {"type":"ping"}\nevent: error\n\n', "upstream-error"),
+        (b'data: {"type":"ping","error":{}}\n\n', "upstream-error"),
+        (b'{"type":"error"}\n\n', "malformed-stream"),
     ],
 )
 def test_an_event_out_of_place_ends_the_recording(event: bytes, reason: str) -> None:
@@ -390,6 +393,45 @@ def test_an_event_out_of_place_ends_the_recording(event: bytes, reason: str) -> 
         if place < len(events) or event is ERROR:
             found = finished([*events[:place], event, *events[place:]])
             assert found == NotStored(reason)
+
+
+@pytest.mark.parametrize("kind", ["content_block_start", "content_block_delta", "message_delta"])
+def test_a_message_that_goes_on_after_its_end_is_not_stored(kind: str) -> None:
+    events = stream_of(message(TEXT))
+    assert b"message_delta" in events[-2]
+    more: dict[str, Any] = {
+        "content_block_start": {"index": 1, "content_block": {"type": "text", "text": "x"}},
+        "content_block_delta": {"index": 0, "delta": {"type": "text_delta", "text": "x"}},
+        "message_delta": {"delta": {"stop_reason": "max_tokens"}},
+    }[kind]
+    added = sse.frame(orjson.dumps({"type": kind, **more}), kind)
+    assert finished([*events[:-1], added, events[-1]]) == NotStored("malformed-stream")
+    again = sse.frame(b'{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}')
+    assert isinstance(finished([*events[:-1], again, events[-1]]), Answer)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"role": "user"}, "malformed"),
+        ({"errors": ["x"]}, "upstream-error"),
+        ({"detail": "quota"}, "upstream-error"),
+        ({"error": {}}, "upstream-error"),
+    ],
+)
+def test_a_message_that_is_none_of_the_assistants_is_not_stored(
+    fields: dict[str, Any], reason: str
+) -> None:
+    assert judged(message(TEXT, **fields)) == reason
+    assert finished(stream_of(message(TEXT, **fields))) == NotStored(reason)
+
+
+def test_a_message_with_very_many_ids_is_not_stored() -> None:
+    calls = [{**CALL, "id": f"toolu_{number}"} for number in range(256)]
+    made = message(*calls, stop_reason="tool_use")
+    assert judged(made) == "too-many-ids"
+    assert finished(stream_of(made)) == NotStored("too-many-ids")
+    assert judged(message(*calls[1:], stop_reason="tool_use")) is None
 
 
 def test_pings_and_comments_change_nothing() -> None:

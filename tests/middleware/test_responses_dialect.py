@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -156,6 +157,7 @@ def test_litellms_cache_field_is_taken_out() -> None:
         ({"text": "plain"}, "text"),
         ({"user": 5}, "user"),
         ({"background": "yes"}, "background"),
+        ({"stream_options": "x"}, "stream_options"),
     ],
 )
 def test_a_wrong_type_is_named(fields: dict[str, Any], field: str) -> None:
@@ -312,6 +314,11 @@ def test_breakpoints_are_stripped_from_content_parts_only() -> None:
         (response({"type": "vendor_note"}, said(TEXT)), None),
         (response(said(TEXT), moderation={"input": {"flagged": True}}), "moderation"),
         (response(said(TEXT), moderation={"input": {"flagged": False}, "output": None}), None),
+        (response(said(TEXT), errors=["x"]), "upstream-error"),
+        (response(said(TEXT), detail="quota"), "upstream-error"),
+        (response(said(TEXT), object="error"), "upstream-error"),
+        (response(said(TEXT), object="response.compaction"), "malformed"),
+        (response(said(TEXT, role="user")), "malformed"),
         ({}, "no-status"),
         ([], "malformed"),
     ],
@@ -412,12 +419,59 @@ def test_every_cut_of_a_stream_is_noticed() -> None:
         (b"data: {broken\n\n", "malformed-stream"),
         (b"data: []\n\n", "malformed-stream"),
         (b'data: {"type":["x"]}\n\n', "malformed-stream"),
+        (b'data: {"type":"response.x.delta"}\nevent: error\n\n', "upstream-error"),
+        (b'data: {"type":"note","detail":"x"}\n\n', "upstream-error"),
+        (b'data: {"object":"error"}\n\n', "upstream-error"),
+        (b'{"type":"error"}\n\n', "malformed-stream"),
     ],
 )
 def test_an_event_out_of_place_ends_the_recording(event: bytes, reason: str) -> None:
     events = stream_of(FULL)
     for place in (0, 3, len(events)):
         assert finished([*events[:place], event, *events[place:]]) == NotStored(reason)
+
+
+def test_text_after_the_end_and_an_end_of_another_response_are_not_stored() -> None:
+    events = stream_of(FULL)
+    late = sse.frame(b'{"type":"response.output_text.delta","delta":"x"}')
+    assert finished([*events, late]) == NotStored("malformed-stream")
+    other = stream_of(FULL | {"id": "resp_2"})
+    assert finished([*events[:-1], other[-1]]) == NotStored("malformed-stream")
+
+
+def test_a_response_with_very_many_ids_is_not_stored() -> None:
+    calls = [CALL | {"call_id": f"call_{number}"} for number in range(256)]
+    assert judged(response(*calls), store=False) == "too-many-ids"
+    assert judged(response(*calls[1:]), store=False) is None
+    assert judged(response(*calls), store=True) is None
+    recorder = DIALECT.recorder(decode(store=False))
+    for event in stream_of(response(*calls, *calls)):
+        recorder.feed(event)
+    assert recorder.finish(RULES) == NotStored("too-many-ids")
+    assert len(recorder.ids) == 257
+
+
+@pytest.mark.parametrize("text", ["Hello.", "\ud83d"])
+@pytest.mark.parametrize("space", [b"", b" ", b"\t "])
+def test_a_follower_gets_no_field_of_the_caller_whom_it_follows(text: str, space: bytes) -> None:
+    led = response(said(TEXT), metadata={"turn": "1"}, user="ann", safety_identifier="ann")
+    raw = orjson.dumps({"type": "response.completed", "response": led})
+    raw = raw.replace(b'"response":', b'"response"%b:%b' % (space, space))
+    raw = raw.replace(b"Hello.", json.dumps(text).encode()[1:-1])
+    event = DIALECT.follow(sse.frame(raw, "response.completed"), decode(user="bob"))
+    assert b'"ann"' not in event
+    shown = json.loads(sse.data_of(event))["response"]
+    assert (shown["metadata"], shown["user"], shown["safety_identifier"]) == ({}, "bob", None)
+    assert shown["output"] == [said(TEXT | {"text": text})]
+
+
+def test_a_member_of_stream_options_that_is_not_known_is_in_the_key() -> None:
+    plain = decode().canonical
+    assert decode(stream_options={"include_obfuscation": False}).canonical == plain
+    assert decode(stream_options={}).canonical == plain
+    assert decode(stream_options=None).canonical == plain
+    found = decode(stream_options={"include_obfuscation": False, "x": 1}).canonical
+    assert found == decode(stream_options={"x": 1}).canonical != plain
 
 
 def test_a_second_end_is_not_an_end() -> None:

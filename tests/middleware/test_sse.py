@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trivet.middleware.dialects.sse import Splitter, data_of, frame, split
+from trivet.middleware.dialects.sse import Splitter, data_of, fault_of, frame, split
 
 LINES = st.sampled_from(
     [b"data: a", b"data:", b":", b"x", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"]
@@ -84,3 +84,25 @@ def test_a_frame_reads_back() -> None:
     assert frame(b"x") == b"data: x\n\n"
     assert split(frame(b"x", "name")) == [b"event: name\ndata: x\n\n"]
     assert data_of(frame(b"x", "name")) == b"x"
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        (b'data: {"a":"event: error"}\n\n', None),
+        (b"data: x\r\n\r\n", None),
+        (b": ping\n\n", None),
+        (b"\n\n", None),
+        (b"event: message\nid: 1\nretry: 5\ndata\n\n", None),
+        (b"event: error\ndata: x\n\n", "upstream-error"),
+        (b"data: x\nevent:ERROR\n\n", "upstream-error"),
+        (b"data: x\revent: error\n\n", "upstream-error"),
+        (b"junk\nevent: api_error\n\n", "upstream-error"),
+        (b'{"error":{}}\n\n', "malformed-stream"),
+        (b" data: x\n\n", "malformed-stream"),
+        (b"Data: x\n\n", "malformed-stream"),
+        (b"\xef\xbb\xbfdata: x\n\n", "malformed-stream"),
+    ],
+)
+def test_the_fields_of_an_event_tell_a_failure(event: bytes, fault: str | None) -> None:
+    assert fault_of(event) == fault

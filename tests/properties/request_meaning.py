@@ -41,7 +41,7 @@ def unread(case: Case, name: str, value: Any) -> Any:
     if name == "cache":
         # Only an object of directives is a wish to the cache; anything else goes upstream.
         return ABSENT if type(value) is dict and _DIRECTIVES.issuperset(value) else value
-    if name == "stream_options" and case.api is not Api.RESPONSES and type(value) is dict:
+    if name == "stream_options" and type(value) is dict:
         return {k: v for k, v in value.items() if k not in _STREAM_OPTIONS} or ABSENT
     return ABSENT
 
