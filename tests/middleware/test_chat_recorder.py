@@ -71,6 +71,9 @@ def test_comments_and_keepalives_are_no_events() -> None:
         ([chunk(delta(tool_calls=[{"id": "x"}, {"index": 0}])), *hello()], "bad-stream"),
         ([chunk(choices=5), *hello()], "bad-stream"),
         ([chunk(delta(refusal="No.")), *hello()], None),
+        ([*hello(), b'data: {"error":{"message":"x"}}\n\n'], "upstream-error"),
+        ([*hello(), b"event: error\n\n"], "upstream-error"),
+        ([*hello(), b"data: {}\n\n", b": bye\n\n", b"junk\n\n"], None),
         # An event that is named an error behind its data.
         ([*hello()[:4], b'data: {"message":"x"}\nevent: error\n\n', DONE], "upstream-error"),
         ([*hello()[:4], b"data: {}\revent: Error\r\r", DONE], "upstream-error"),
@@ -94,7 +97,6 @@ def test_comments_and_keepalives_are_no_events() -> None:
         ([*hello()[:3], chunk({**delta(), "native_finish_reason": "error"})], "upstream-error"),
         ([chunk(delta(role="user", content="x")), *hello()[1:]], "wrong-object"),
         ([chunk(delta(role="user", content="x")), *hello()], "bad-stream"),
-        ([b'data: {"choices":[],"choices":[],"object":""}\n\n', *hello()], "not-json"),
     ],
 )
 def test_a_stream_that_is_not_complete_is_not_stored(events: Any, reason: str | None) -> None:

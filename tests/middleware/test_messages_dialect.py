@@ -399,12 +399,12 @@ def test_an_event_out_of_place_ends_the_recording(event: bytes, reason: str) -> 
 def test_a_message_that_goes_on_after_its_end_is_not_stored(kind: str) -> None:
     events = stream_of(message(TEXT))
     assert b"message_delta" in events[-2]
-    more: dict[str, Any] = {
+    more: dict[str, dict[str, Any]] = {
         "content_block_start": {"index": 1, "content_block": {"type": "text", "text": "x"}},
         "content_block_delta": {"index": 0, "delta": {"type": "text_delta", "text": "x"}},
         "message_delta": {"delta": {"stop_reason": "max_tokens"}},
-    }[kind]
-    added = sse.frame(orjson.dumps({"type": kind, **more}), kind)
+    }
+    added = sse.frame(orjson.dumps({"type": kind, **more[kind]}), kind)
     assert finished([*events[:-1], added, events[-1]]) == NotStored("malformed-stream")
     again = sse.frame(b'{"type":"message_delta","delta":{},"usage":{"output_tokens":3}}')
     assert isinstance(finished([*events[:-1], again, events[-1]]), Answer)

@@ -312,7 +312,7 @@ def test_whatever_shapes_the_answer_changes_the_key(
             continue
         read += 1
         assert found != key, what
-    assert read > 0.8 * MUTANTS
+    assert read > 0.7 * MUTANTS
 
 
 @pytest.mark.parametrize(("dialect", "base", "fields", "transport"), CASES)

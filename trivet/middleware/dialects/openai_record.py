@@ -168,6 +168,13 @@ def keep(extras: dict[str, Any], name: str, value: Any) -> None:
         extras[name] = value
 
 
+def _tells_error(data: bytes) -> bool:
+    try:
+        return tells_error(as_mapping(orjson.loads(data)))
+    except orjson.JSONDecodeError:
+        return False
+
+
 def _differ(name: str, held: Any, value: Any) -> bool:
     # Some servers repeat a model's name in another case.
     if name == "model" and type(held) is str and type(value) is str:
@@ -190,7 +197,12 @@ class ChunkRecorder:
     def feed(self, event: bytes) -> None:
         """Take the next event."""
         data = data_of(event)
-        if self._done or self._fault is not None:
+        if self._fault is not None:
+            return
+        if self._done:
+            # Clients stop at `[DONE]`; that the upstream failed after it counts all the same.
+            failed = fault_of(event) == "upstream-error" or _tells_error(data)
+            self._fault = "upstream-error" if failed else None
             return
         self._fault = fault_of(event)
         if self._fault is None and data == b"[DONE]":
@@ -201,9 +213,10 @@ class ChunkRecorder:
                 self._fault = "too-many-ids"
 
     def _take(self, data: bytes) -> Fault:
+        # The fast parser takes the last of two equal names, as those of all SDKs do.
         try:
-            chunk = read_strictly(data)
-        except ValueError:
+            chunk = orjson.loads(data)
+        except orjson.JSONDecodeError:
             return "not-json"
         if type(chunk) is not dict:
             return "wrong-object"
