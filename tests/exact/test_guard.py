@@ -151,7 +151,7 @@ async def test_failures_in_a_row_open_the_breaker_and_then_calls_cost_nothing(ri
     assert rig.outcomes() == ["miss"] + ["refused"] * 3 + ["open"] * 3
 
 
-async def test_calls_that_fail_together_are_one_failure(rig: Rig) -> None:
+async def test_calls_that_time_out_together_are_one_failure(rig: Rig) -> None:
     rig.inner.trouble["get"] = 60.0
     for _ in range(2):
         ended = await asyncio.gather(*(rig.get() for _ in range(8)), return_exceptions=True)
@@ -161,15 +161,23 @@ async def test_calls_that_fail_together_are_one_failure(rig: Rig) -> None:
     assert [state for state, _ in rig.states()] == ["down"]
 
 
-async def test_a_call_that_began_before_a_failure_was_counted_says_nothing_more(
-    timed: Rig, clock: Clock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reason", "states"), [("timeout", []), ("refused", [("down", "refused")])]
+)
+async def test_a_timeout_of_a_call_that_began_before_one_was_counted_says_nothing_more(
+    reason: str,
+    states: list[tuple[str, str]],
+    timed: Rig,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     release = [asyncio.Event() for _ in range(4)]
     waiting = iter(release)
 
     async def failing(call: str) -> None:
         await next(waiting).wait()
-        raise StoreError("refused")
+        if call == "get":
+            raise StoreError(reason)
 
     monkeypatch.setattr(timed.inner, "_meet", failing)
     calls = []
@@ -182,7 +190,7 @@ async def test_a_call_that_began_before_a_failure_was_counted_says_nothing_more(
         event.set()
         await asyncio.wait({calls[ended]})
         assert isinstance(calls[ended].exception(), StoreError)
-    assert timed.states() == []
+    assert timed.states() == states
 
 
 async def test_a_success_in_between_keeps_the_breaker_closed(rig: Rig) -> None:

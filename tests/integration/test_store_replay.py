@@ -421,3 +421,25 @@ async def test_the_gets_of_one_tick_read_redis_tombstones_once_for_each_purge(
             calls = redis.client.info("commandstats")
             assert calls["cmdstat_mget"]["calls"] == 2
             assert calls.get("cmdstat_hgetall", {}).get("calls", 0) == reads
+
+
+async def test_tombstones_of_many_tenants_are_read_together(
+    redis: RedisAttacker, server: Server
+) -> None:
+    place = redis_place(redis, server)
+    tenants = [f"t{number}" for number in range(200)]
+    async with place.opened() as store:
+        await asyncio.gather(*(store.put(entry("a", name), FREE) for name in tenants))
+        put_back = redis.copy()
+        await store.purge("t7", None, NOW)
+        put_back()
+    async with place.opened() as store:
+        redis.client.config_resetstat()
+        found = await asyncio.gather(*(store.get(name, key("a")) for name in tenants))
+        assert [name for name, made in zip(tenants, found, strict=True) if not made] == ["t7"]
+        calls = redis.client.info("commandstats")
+        # One read, and the deletion of what was purged; a script that is new is sent twice.
+        assert (
+            sum(calls.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("eval", "evalsha"))
+            <= 4
+        )

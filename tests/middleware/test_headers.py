@@ -8,11 +8,13 @@ from trivet.errors import RequestError
 from trivet.middleware.headers import (
     RawHeaders,
     RequestHeaders,
+    cache_wishes,
     new_request_id,
     replayable,
     to_caller,
     to_upstream,
 )
+from trivet.policies.directives import Directives
 
 
 def headers(*pairs: tuple[str, str]) -> RequestHeaders:
@@ -159,3 +161,21 @@ def test_request_ids_are_never_the_same() -> None:
     made = {new_request_id() for _ in range(100)}
     assert len(made) == 100
     assert all(one.startswith("req_trivet_") for one in made)
+
+
+@pytest.mark.parametrize(
+    ("directives", "sent"),
+    [
+        (Directives(), []),
+        (Directives(ttl=60.0), []),
+        (Directives(no_cache=True), [(b"cache-control", b"no-cache")]),
+        (
+            Directives(no_cache=True, no_store=True, max_age=60.0),
+            [(b"cache-control", b"no-cache, no-store, max-age=60")],
+        ),
+    ],
+)
+def test_wishes_of_a_stripped_field_become_a_header(
+    directives: Directives, sent: RawHeaders
+) -> None:
+    assert cache_wishes(directives) == sent

@@ -40,7 +40,8 @@ class Budget:
     put_s: float = 1.0
     purge_s: float = 30.0
     failures: int = 3
-    """Failures in a row that open the breaker; those of calls that overlap are one."""
+    """Failures in a row that open the breaker. Calls that wait together time out as one: it may
+    be a single round trip, or a moment's pause."""
     probe_s: float = 1.0
     """Seconds between two tries while it is open."""
 
@@ -54,13 +55,13 @@ class _Breaker:
     reason: str | None = None
     retry_at: float = field(default=0.0)
     counted_at: float = field(default=-math.inf)
-    """When a failure was counted last: calls begun before say nothing more."""
+    """When a failure was counted last: timeouts of calls begun before say nothing more."""
 
     def succeed(self) -> None:
         self.failures, self.reason = 0, None
 
     def fail(self, error: StoreError, began: float, now: float) -> None:
-        if began >= self.counted_at:
+        if error.reason != "timeout" or began >= self.counted_at:
             self.failures += 1
             self.counted_at = now
         if self.reason is None and (self.failures >= self.limit or error.reason in _FATAL):

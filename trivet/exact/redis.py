@@ -21,7 +21,7 @@ from trivet.exact.codec import Rejected, decode, encode
 from trivet.exact.entry import Entry
 from trivet.exact.merge import MergedReads
 from trivet.exact.purges import Changes, Purge, seal_purge, unseal_purge
-from trivet.exact.redis_client import Address, connect, translated
+from trivet.exact.redis_client import Address, Link, connect, translated
 from trivet.exact.redis_keep import Housekeeping
 from trivet.exact.redis_purged import KnownPurges
 from trivet.exact.seal import Seal
@@ -96,7 +96,7 @@ class RedisStore:
         if not isinstance(found, Rejected):
             known = self._purged.of(prefix, token)
             if known is None:
-                known = await self._purged.read(prefix)
+                known = await self._purged.read(group, prefix)
             if known and self._buried(known, found):
                 found = Rejected("purged")
         if isinstance(found, Rejected):
@@ -202,10 +202,11 @@ class RedisStore:
         tokens = dict(zip(prefixes, values[len(names) :], strict=True))
         return [(value, tokens[name[:_PREFIX]]) for name, value in zip(names, values, strict=False)]
 
-    async def _tombstones(self, prefix: bytes) -> dict[bytes, bytes]:
+    async def _tombstones(self, prefixes: Sequence[bytes]) -> list[dict[bytes, bytes]]:
+        keys = [prefix + b"t" for prefix in prefixes]
         async with translated():
-            found: dict[bytes, bytes] = await self._reader.execute("HGETALL", prefix + b"t")
-        return found
+            found = await _execute(self._reader, scripts.TOMBSTONES, keys)
+        return [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in found]
 
     def _buried(self, known: Mapping[bytes, float], entry: Entry) -> bool:
         """Whether the entry was purged, by the names and the time that its seal covers."""
@@ -228,12 +229,8 @@ class RedisStore:
         await self._script(scripts.ANNOUNCE, self._feed, seal_purge(purge, self._seal), now)
 
     async def _script(self, script: scripts.Script, keys: Sequence[bytes], *args: Any) -> Any:
-        given = (len(keys), *keys, *args)
         async with self._slots, translated():
-            try:
-                return await self._writer.execute("EVALSHA", script.sha, *given)
-            except NoScriptError:
-                return await self._writer.execute("EVAL", script.text, *given)
+            return await _execute(self._writer, script, keys, *args)
 
     async def _command(self, *args: Any) -> Any:
         async with self._slots, translated():
@@ -244,6 +241,14 @@ class RedisStore:
 
     def _label(self, tenant: str, label: str) -> bytes:
         return self._seal.pseudonym(tenant, label).hex().encode()
+
+
+async def _execute(link: Link, script: scripts.Script, keys: Sequence[bytes], *args: Any) -> Any:
+    given = (len(keys), *keys, *args)
+    try:
+        return await link.execute("EVALSHA", script.sha, *given)
+    except NoScriptError:
+        return await link.execute("EVAL", script.text, *given)
 
 
 def _tighter(one: Bound, other: Bound) -> Bound:

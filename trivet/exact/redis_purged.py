@@ -25,11 +25,13 @@ class _Known:
 
 
 class KnownPurges:
-    """What `fetch(prefix)`, a tenant's hash `t`, said last. Bounded: beyond that it asks again."""
+    """What `fetch(prefixes)`, the tenants' hashes `t`, said last. Forgets them when too many."""
 
-    def __init__(self, fetch: Callable[[bytes], Awaitable[Mapping[bytes, bytes]]]) -> None:
+    def __init__(
+        self, fetch: Callable[[Sequence[bytes]], Awaitable[Sequence[Mapping[bytes, bytes]]]]
+    ) -> None:
         self._fetch = fetch
-        # Those who miss the same tombstones at once wait for one answer.
+        # Those who miss tombstones at once wait for one answer.
         self._reads = MergedReads(self._learn)
         self._known: dict[bytes, _Known] = {}
         self._names = 0
@@ -39,16 +41,17 @@ class KnownPurges:
         known = self._known.get(prefix)
         return None if known is None or known.token != token else known.at
 
-    async def read(self, prefix: bytes) -> Mapping[bytes, float]:
-        """The same as of now. Raises what `fetch` raises."""
-        return (await self._reads.get(prefix, prefix)).at
+    async def read(self, group: bytes, prefix: bytes) -> Mapping[bytes, float]:
+        """The same as of now, read with others of the group. Raises what `fetch` raises."""
+        return (await self._reads.get(group, prefix)).at
 
     async def close(self) -> None:
         """End what is on its way."""
         await self._reads.close()
 
     async def _learn(self, prefixes: Sequence[bytes]) -> Sequence[_Known]:
-        return [self._keep(prefix, await self._fetch(prefix)) for prefix in prefixes]
+        found = await self._fetch(prefixes)
+        return [self._keep(*item) for item in zip(prefixes, found, strict=True)]
 
     def _keep(self, prefix: bytes, fields: Mapping[bytes, bytes]) -> _Known:
         at = {

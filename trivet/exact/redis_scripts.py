@@ -126,6 +126,15 @@ return 1
 """
 )
 
+# KEYS: the hash `t` of each tenant that is asked for. Returns their fields and values, in turn.
+TOMBSTONES = Script(
+    """
+local found = {}
+for i, t in ipairs(KEYS) do found[i] = redis.call('HGETALL', t) end
+return found
+"""
+)
+
 # ARGV: P, label, time in s, most. Deletes purged entries; returns how many.
 PURGE = Script(
     _DROP

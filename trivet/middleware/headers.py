@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trivet.errors import RequestError
+from trivet.policies.directives import Directives
 from trivet.policies.tenants import is_own_key
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -131,6 +132,17 @@ def to_upstream(
     if coding is not None:
         kept.append((b"accept-encoding", coding))
     return kept
+
+
+def cache_wishes(directives: Directives) -> RawHeaders:
+    """A caller's wishes for caches behind this one, where they came in a body field that was
+    stripped. A second `Cache-Control` adds to the first (RFC 9110 section 5.3)."""
+    wishes = [b"no-cache"] if directives.no_cache else []
+    if directives.no_store:
+        wishes.append(b"no-store")
+    if directives.max_age is not None:
+        wishes.append(b"max-age=%d" % directives.max_age)
+    return [(b"cache-control", b", ".join(wishes))] if wishes else []
 
 
 def to_caller(raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

@@ -19,7 +19,7 @@ from trivet.middleware.call import Call, Live, Reply
 from trivet.middleware.dialects.embeddings import Batch, decode
 from trivet.middleware.dialects.registry import route_of
 from trivet.middleware.embeddings import Embeddings
-from trivet.middleware.headers import RequestHeaders, to_upstream
+from trivet.middleware.headers import RequestHeaders, cache_wishes, to_upstream
 from trivet.middleware.intake import Intake
 from trivet.middleware.passthrough import (
     check_open,
@@ -167,6 +167,9 @@ class Reception:
         user = end_user(settings, request, headers)
         plan = eligibility(request, policy, settings, directives, user)
         eligible = isinstance(plan, Eligible)
+        forwarded = to_upstream(headers, target.credential, self._hidden, plain=eligible)
+        if request.directives:
+            forwarded += cache_wishes(directives)
         return Call(
             dialect=visit.dialect,
             request=request,
@@ -175,7 +178,7 @@ class Reception:
             plan=plan,
             upstream=target.config,
             target=visit.target,
-            headers=to_upstream(headers, target.credential, self._hidden, plain=eligible),
+            headers=forwarded,
             parts=KeyParts(
                 api=request.api,
                 upstream=target.config.name,
