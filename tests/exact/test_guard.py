@@ -175,9 +175,9 @@ async def test_a_timeout_of_a_call_that_began_before_one_was_counted_says_nothin
     waiting = iter(release)
 
     async def failing(call: str) -> None:
-        await next(waiting).wait()
         if call == "get":
-            raise StoreError(reason)
+            await next(waiting).wait()
+        raise StoreError(reason)
 
     monkeypatch.setattr(timed.inner, "_meet", failing)
     calls = []

@@ -271,6 +271,8 @@ async def test_many_gets_at_once_wait_for_a_frozen_redis_one_budget_only(tmp_pat
             found = await asyncio.gather(*gets, return_exceptions=True)
             assert time.monotonic() - started < BUDGET.get_s * GENEROUS
             assert all(isinstance(item, StoreError) for item in found)
+            assert states(told) == ["up"]  # All that was one pause of the server.
+            await trouble(store, 2)
             server.thaw()
             received = server.cli("INFO", "stats").split("total_connections_received:")[1]
             # Two readers, a writer, and this and the first redis-cli; the probe is a reader.
