@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on -c constraints.txt
 PORT ?= 8080
 ENGINE_PORT ?= 9100
-PYTEST_ARGS ?= -n 3 --dist loadfile
+PYTEST_ARGS ?=
 BENCH_ARGS ?=
 NODE := tests/integration/node
 PINS := pyproject.toml constraints.txt
@@ -28,8 +28,10 @@ demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a sc
 	@$(BIN)/python examples/run_demo.py --port $(PORT) --engine-port $(ENGINE_PORT) $(DEMO_ARGS)
 
 test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
-	$(call say,Running all tests)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(call say,Running the tests: three at a time)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS)
+	$(call say,Running the tests that have to be alone)
+	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## Check format, style, types and layers
 	$(call say,ruff format)

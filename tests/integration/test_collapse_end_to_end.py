@@ -10,6 +10,8 @@ import pytest
 from proxy import Proxy, chat_body, serving
 from raw_http import Answer, connect, head, post
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Proxy]:

@@ -23,6 +23,8 @@ from trivet.exact.hub import HubServer
 from trivet.exact.hub_client import HubClient
 from trivet.telemetry import Event, StoreState, ignore
 
+pytestmark = pytest.mark.alone
+
 LIMITS = FlightLimits(1 << 20, 1 << 20)
 HEAD = Head(200, ((b"a", b"b"), (b"", b"")), True)
 

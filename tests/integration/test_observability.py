@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -76,10 +77,18 @@ def test_no_prompt_and_no_answer_reaches_the_log_or_the_metrics(proxy: Proxy) ->
     assert "sk-test" not in metrics
 
 
-def test_each_request_is_one_structured_line_when_asked_for(proxy: Proxy) -> None:
-    proxy.chat("one line", trivet_route="/lines")
+def _request_lines(proxy: Proxy, model: str) -> list[dict[str, object]]:
     lines = [json.loads(line) for line in proxy.lines() if line.startswith("{")]
-    last = [line for line in lines if line["event"] == "request"][-1]
+    return [line for line in lines if line["event"] == "request" and line["model"] == model]
+
+
+def test_each_request_is_one_structured_line_when_asked_for(proxy: Proxy) -> None:
+    proxy.chat("one line", model="mock-lines")
+    # The line is written after the answer was sent.
+    deadline = time.monotonic() + 10
+    while not (found := _request_lines(proxy, "mock-lines")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    last = found[-1]
     assert last["outcome"] == "miss"
     assert last["api"] == "chat"
     assert last["status"] == 200

@@ -26,6 +26,8 @@ from trivet.exact.flight import Failed, Flight, FlightLimits, Head, Unstored
 from trivet.exact.redis_names import Following, Names
 from trivet.telemetry import EntryRejected, Event, StoreState, ignore
 
+pytestmark = pytest.mark.alone
+
 LIMITS = FlightLimits(1 << 20, 1 << 20)
 HEAD = Head(200, ((b"a", b"b"),), True)
 # The claim's budget is wide where a busy test machine must not change the outcome.

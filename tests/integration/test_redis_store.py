@@ -25,6 +25,8 @@ from trivet.exact.seal import Seal
 from trivet.exact.store import Bound
 from trivet.telemetry import EntryRejected, Event, StoreOperation, StoreState
 
+pytestmark = pytest.mark.alone
+
 BUDGET = Budget(get_s=0.1, put_s=1.0, failures=3, probe_s=0.1)
 GENEROUS = 10
 SEAL = Seal(b"s" * 32)

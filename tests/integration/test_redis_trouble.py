@@ -38,6 +38,8 @@ from trouble_rig import (
     until_up,
 )
 
+pytestmark = pytest.mark.alone
+
 fronts = pytest.mark.parametrize("front", [NO_FRONT, FRONT], ids=["no-front", "front"])
 
 

@@ -45,6 +45,8 @@ from trouble_rig import (
     until_up,
 )
 
+pytestmark = pytest.mark.alone
+
 Damage = Callable[[Path], None]
 fronts = pytest.mark.parametrize("front", [NO_FRONT, FRONT], ids=["no-front", "front"])
 

@@ -13,6 +13,8 @@ import pytest
 from proxy import Proxy, chat_body, free_port, serving
 from raw_http import connect, head, post
 
+pytestmark = pytest.mark.alone
+
 SLOW = """\
 upstreams:
   - name: slow
