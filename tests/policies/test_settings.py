@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+import pytest
+
 from trivet.messages import Api
 from trivet.policies import settings
 from trivet.policies.model import ExactSettings, TenantPolicy
@@ -13,6 +15,7 @@ from trivet.policies.settings import (
     matching_rules,
     may_use_model,
     may_use_upstream,
+    settings_for,
     wildcard,
 )
 
@@ -135,3 +138,36 @@ def test_a_tenant_may_use_the_upstreams_that_its_policy_lists() -> None:
     assert may_use_upstream(policy(), "main")
     assert may_use_upstream(policy(upstreams=["main"]), "main")
     assert not may_use_upstream(policy(upstreams=["main"]), "other")
+
+
+class TestNamedRoutes:
+    def settings(self, named: str) -> ExactSettings:
+        policy = TenantPolicy.model_validate(
+            {
+                "tenant": "acme",
+                "exact": {
+                    "user_scope": True,
+                    "user_from": "header:X-User",
+                    "rules": [
+                        {"match": {"route": "/open"}, "user_scope": False, "ttl": 9},
+                        {"match": {"route": "/body"}, "user_from": "body"},
+                        {"match": {"route": "/short"}, "ttl": 5},
+                    ],
+                },
+            }
+        )
+        return settings_for(policy, Api.CHAT, "m", ("/v1/chat/completions", named))
+
+    def test_without_one_the_path_decides(self) -> None:
+        assert self.settings("").ttl == 86400
+
+    def test_a_named_route_picks_its_rule(self) -> None:
+        assert self.settings("/short").ttl == 5
+
+    @pytest.mark.parametrize("named", ["/open", "/body"])
+    def test_a_named_route_never_ends_or_moves_the_paths_user_scope(self, named: str) -> None:
+        found = self.settings(named)
+        assert (found.user_scope, found.user_from) == (True, "header:X-User")
+
+    def test_the_rest_of_such_a_rule_holds(self) -> None:
+        assert self.settings("/open").ttl == 9

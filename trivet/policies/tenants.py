@@ -32,22 +32,16 @@ _NO_IDENTITY = frozenset(
         b"x-session-affinity",
     )
 )
-_KNOWN_NAMES: dict[bytes, bool] = {}
-_MOST_NAMES = 4096
 
 
+@lru_cache(maxsize=4096)
 def is_identity(name: bytes) -> bool:
     """Whether a header of that name may tell callers apart: keys, sessions, users of a proxy.
 
     By the words in its name, because every gateway has headers of its own: a header too many
     costs hits, one too few gives a caller's answer to another.
     """
-    known = _KNOWN_NAMES.get(name)
-    if known is None:
-        known = name not in _NO_IDENTITY and _IDENTITY.search(name) is not None
-        if len(_KNOWN_NAMES) < _MOST_NAMES:
-            _KNOWN_NAMES[name] = known
-    return known
+    return name not in _NO_IDENTITY and _IDENTITY.search(name) is not None
 
 
 How = Literal["key", "gateway", "own", "anonymous", "chosen"]
