@@ -215,15 +215,15 @@ def test_a_stream_that_is_gone_loses_lines_and_raises_nothing() -> None:
 
 def test_records_of_the_standard_library_are_lines_of_the_same_kind() -> None:
     sink = Sink()
-    logging.getLogger("uvicorn.error").info("not this")
-    logging.getLogger("uvicorn.error").warning("Uvicorn running on %s", "8080")
+    logging.getLogger("uvicorn.other").info("not this")
+    logging.getLogger("uvicorn.other").warning("Uvicorn running on %s", "8080")
     logging.getLogger("asyncio").info("not this")
     try:
         raise ValueError("cause")
     except ValueError:
         logging.getLogger("asyncio").exception("task failed")
     first, second = sink.lines
-    assert (first["event"], first["logger"]) == ("Uvicorn running on 8080", "uvicorn.error")
+    assert (first["event"], first["logger"]) == ("Uvicorn running on 8080", "uvicorn.other")
     assert second["exception"].endswith("ValueError: cause")
 
 
