@@ -22,9 +22,11 @@ from trivet.telemetry import (
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
     root, uvicorn = logging.getLogger(), logging.getLogger("uvicorn")
-    before = root.handlers[:], root.level, uvicorn.level
+    before = root.handlers[:], root.level, uvicorn.level, uvicorn.propagate
+    # uvicorn's own logging config, which other tests load, keeps its records to itself.
+    uvicorn.propagate = True
     yield
-    root.handlers[:], root.level, uvicorn.level = before
+    root.handlers[:], root.level, uvicorn.level, uvicorn.propagate = before
     structlog.reset_defaults()
 
 
