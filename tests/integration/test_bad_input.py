@@ -220,3 +220,27 @@ def test_a_slow_body_delays_nobody_else(proxy: Proxy) -> None:
         return answer.status
 
     assert asyncio.run(slow_and_quick()) == 200
+
+
+def test_bytes_that_begin_no_request_do_not_keep_a_connection_open(strict: Proxy) -> None:
+    async def after_an_answer() -> bytes:
+        reader, writer = await connect(strict.url)
+        data = b'{"model":"mock","messages":[{"role":"user","content":"x"}]}'
+        writer.write(head(strict.url, data) + data)
+        await read_answer(reader)
+        writer.write(b"\r\n")
+        rest = await reader.read(-1)
+        writer.close()
+        return rest
+
+    async def after_a_refusal() -> bytes:
+        reader, writer = await connect(strict.url)
+        writer.write(head(strict.url, b"", content_length="99999999"))
+        await read_answer(reader)
+        writer.write(b"x")
+        rest = await reader.read(-1)
+        writer.close()
+        return rest
+
+    assert asyncio.run(after_an_answer()) == b""
+    assert asyncio.run(after_a_refusal()) == b""
