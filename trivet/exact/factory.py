@@ -15,6 +15,9 @@ from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, ExactStore
 from trivet.telemetry import Observer, ignore
 
+_OPENED = 8 << 20
+"""Bytes of entries that stay opened where no memory is in front."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
@@ -25,6 +28,11 @@ class StoreLimits:
     front: Bound = field(default=Bound(entries=100_000, bytes=64 << 20))
     """The memory in front of a store that processes share; 0 entries or bytes: none."""
     budget: Budget = field(default_factory=Budget)
+
+    @property
+    def has_front(self) -> bool:
+        """Whether there is memory in front."""
+        return 0 not in (self.front.entries, self.front.bytes)
 
 
 def open_store(
@@ -38,9 +46,9 @@ def open_store(
     if url == "memory":
         return _memory(limits.most)
     shared = GuardedStore(_shared(url, seal, observer, limits), limits.budget, observer)
-    if 0 in (limits.front.entries, limits.front.bytes):
-        return shared
-    return LayeredStore(_memory(limits.front), shared, observer=observer)
+    if limits.has_front:
+        return LayeredStore(_memory(limits.front), shared, observer=observer)
+    return shared
 
 
 def _memory(bound: Bound) -> MemoryStore:
@@ -51,11 +59,14 @@ def _memory(bound: Bound) -> MemoryStore:
 
 
 def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> SharedStore:
+    opened = 0 if limits.has_front else _OPENED
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite" and rest:
         from trivet.exact.sqlite import SqliteStore
 
-        return SqliteStore(Path(rest), seal, most=limits.most, observer=observer)
+        file = SqliteStore(Path(rest), seal, most=limits.most, observer=observer)
+        file.remember(opened)
+        return file
     if colon and scheme.startswith(("redis", "valkey")):
         try:
             from trivet.exact.redis import RedisStore
@@ -63,9 +74,11 @@ def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> Sh
         except ImportError:
             raise _refuse("Redis needs the extra: pip install 'trivet[redis]'") from None
         address = parse_url(url)
-        return RedisStore(
+        redis = RedisStore(
             address, seal, most=limits.most, observer=observer, get_s=limits.budget.get_s
         )
+        redis.remember(opened)
+        return redis
     # The URL may hold a password: only its scheme is repeated.
     raise _refuse(f"{scheme!r} is not a store: memory, sqlite:PATH, or a redis URL")
 

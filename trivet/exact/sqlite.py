@@ -18,9 +18,10 @@ from typing import Any
 
 from trivet.errors import StoreError
 from trivet.exact import sqlite_rows as rows
-from trivet.exact.codec import Rejected, decode, encode
+from trivet.exact.codec import Rejected, encode
 from trivet.exact.entry import Entry
 from trivet.exact.lane import Lane
+from trivet.exact.opened import Opened
 from trivet.exact.purges import Changes, Purge
 from trivet.exact.seal import Seal
 from trivet.exact.sqlite_file import SqliteFile, translate
@@ -110,6 +111,7 @@ class SqliteStore:
         self._evictions = 0
         self._touched: set[int] = set()
         self._tombstones = KnownTombstones()
+        self._opened = Opened(seal)
         self._swept = time.monotonic()
         file = SqliteFile(path, busy_s)
         self._reader, self._writer = _Handle(file), _Handle(file)
@@ -120,6 +122,10 @@ class SqliteStore:
             self._write, self._tidy, idle_s=_SWEEP_S, most=_MAX_WAITING
         )
 
+    def remember(self, most_bytes: int) -> None:
+        """Keep what is read last opened, up to so many bytes. Before the first call."""
+        self._opened = Opened(self._seal, most_bytes)
+
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`."""
         name = self._seal.pseudonym(tenant)
@@ -128,7 +134,7 @@ class SqliteStore:
             found = rows.find(db, name, key, self._clock())
             if found is None:
                 return None
-            entry = decode(found[1], tenant, key, self._seal)
+            entry = self._opened.decode(found[1], tenant, key)
             if isinstance(entry, Rejected):
                 return entry
             if self._tombstones.cover(db, found[2], entry, self._seal):
