@@ -151,7 +151,10 @@ def envelope(value: dict[str, Json]) -> dict[str, Json]:
 
 def join(*parts: bytes) -> bytes:
     """Concatenate injectively: each part behind its length as 8 bytes, big-endian."""
-    return b"".join(b"%b%b" % (len(part).to_bytes(8, "big"), part) for part in parts)
+    pieces: list[bytes] = []
+    for part in parts:
+        pieces += (len(part).to_bytes(8, "big"), part)
+    return b"".join(pieces)
 
 
 def digest(*parts: bytes) -> bytes:
