@@ -5,6 +5,7 @@
     +-- RequestError     the caller's request is wrong; answered 4xx in the caller's dialect
     +-- StoreError       a store is in trouble; the tier steps aside, counts, goes on
     +-- UpstreamError    the upstream did not answer; reported as itself, never stored
+    +-- EmbedderError    an embedder failed; the semantic tier steps aside, counts, goes on
     +-- OutOfBlocks      the engine's block pool is short; wait or preempt, never truncate
 
 Foreign exceptions are translated where their library is imported.
@@ -84,6 +85,14 @@ class UpstreamError(CacheError):
         self.reason = reason
         self.message = message
         self.status = status
+
+
+class EmbedderError(CacheError):
+    """An embedder is missing, failed, or ran out of time. `reason` is a short metric label."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
 
 
 class OutOfBlocks(CacheError):  # noqa: N818 - the field's term

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from trivet.errors import ConfigError, Problem
-from trivet.policies.model import Seconds, Section, Size
+from trivet.policies.model_base import Seconds, Section, Size
 
 _API_PATHS = ("/completions", "/responses", "/embeddings", "/messages")
 DialectFamily = Literal["openai", "anthropic"]

@@ -24,6 +24,8 @@ class Eligible:
     a policy that allowed more."""
     max_age: float | None
     """The oldest answer that the caller takes, stale ones included."""
+    min_fresh: float | None
+    """How much of its lifetime an answer has to have left; a stale one has nothing left."""
     stale_if_error: float
     only_if_cached: bool
     """Answer 504 in place of asking the upstream."""
@@ -67,6 +69,7 @@ def eligibility(
         ttl=ttl,
         fresh_for=settings.ttl,
         max_age=directives.max_age,
+        min_fresh=directives.min_fresh,
         stale_if_error=stale,
         only_if_cached=directives.only_if_cached,
         pool=settings.k if settings.sampled == "pool" and _drawn(request) else None,

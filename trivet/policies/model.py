@@ -1,48 +1,17 @@
 """What the owner of a tenant writes down: frozen models, one for each section of a policy file.
 
-Unknown fields are refused. Durations are seconds in the model; files write `90`, `90s`, `15m`,
-`1h` or `7d`. Sizes are bytes in the model; files write `4096`, `64KiB`, `8MiB` or `1GiB`.
+Unknown fields are refused. See `model_base` for how durations and sizes are written.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
 from trivet.messages import Api
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_SIZES = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-
-
-def _seconds(value: Any) -> Any:
-    if isinstance(value, str):
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", value.strip())
-        if not found:
-            raise ValueError("a duration is a number of seconds, or a number with s, m, h or d")
-        return float(found[1]) * _UNITS[found[2]]
-    return value
-
-
-def _bytes(value: Any) -> Any:
-    if isinstance(value, str):
-        found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB)?", value.strip())
-        if not found:
-            raise ValueError("a size is a number of bytes, or a number with KiB, MiB or GiB")
-        return int(found[1]) * _SIZES[found[2] or ""]
-    return value
-
-
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False)]
-Size = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
-
-
-class Section(BaseModel):
-    """Base of every section: frozen, and an unknown field is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from trivet.policies.model_base import Seconds, Section, Size
+from trivet.policies.semantic_model import SemanticPolicy
 
 
 class Match(Section):
@@ -109,12 +78,6 @@ class ExactPolicy(ExactSettings):
     """The `exact:` section: settings for all requests, and rules for some."""
 
     rules: tuple[ExactRule, ...] = ()
-
-
-class SemanticPolicy(Section):
-    """The `semantic:` section. The tier serves nothing unmeasured: it cannot be opened yet."""
-
-    enabled: Literal[False] = False
 
 
 class PrefixPolicy(Section):

@@ -1,0 +1,113 @@
+"""What was measured about a chain (gate, embedder, verifier) on labelled pairs: data, no code.
+
+`trivet eval calibrate` writes it, a policy names it, and the semantic tier serves only where the
+fingerprint of the chain that runs equals the one that was measured.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from trivet.errors import ConfigError, Problem
+from trivet.policies.economics import Economics
+from trivet.policies.intents import Intent
+from trivet.policies.model_base import Section
+
+Chain = Literal["cosine", "rules", "verifier", "cross-encoder"]
+"""What scores a pair: the cosine alone; the cosine unless a rule objects; the trained verifier; a
+cross-encoder over both texts. Where a rule objects, or the gate refuses, a pair has no score."""
+
+
+class Fingerprint(Section):
+    """Everything that a score depends on. Two chains with equal fingerprints score alike."""
+
+    chain: Chain
+    embedder: str
+    """Of weights, tokenizer, pooling, normalisation and revision, computed from the files."""
+    verifier: str | None = None
+    """Of the rules and weights beyond the embedder; None for `cosine`."""
+    gate: str | None = None
+    """Of the gate, whether or not it filtered the pairs (see `Calibration.gated`)."""
+
+
+class Measured(Section):
+    """Counts at the threshold on pairs that did not choose it. Rates are fractions."""
+
+    pairs: int = Field(ge=0)
+    same: int = Field(ge=0)
+    hits: int = Field(ge=0)
+    """n: pairs at or above the threshold."""
+    false_hits: int = Field(ge=0)
+    upper_bound: float = Field(ge=0, le=1)
+    """On false hits among hits, one-sided, exact (Clopper and Pearson, 1934)."""
+
+    @property
+    def false_hit_rate(self) -> float | None:
+        """False hits among hits; None where there was no hit."""
+        return self.false_hits / self.hits if self.hits else None
+
+
+class CurvePoint(Section):
+    """One threshold of the sweep on all pairs."""
+
+    threshold: float
+    hits: int
+    false_hits: int
+
+
+class Calibration(Section):
+    """The artefact. `threshold` is None where no threshold could be certified."""
+
+    format: Literal[1] = 1
+    made: date
+    fingerprint: Fingerprint
+    dataset: str
+    """SHA-256, in hex, of the pairs in their canonical form."""
+    target: float = Field(gt=0, lt=1)
+    confidence: float = Field(gt=0, lt=1)
+    gated: tuple[Intent, ...] | None = None
+    """The intents that the gate let through before a pair was scored; None: it filtered none, and
+    what it refuses while serving is refused besides. The slice `gate` then says what was left."""
+    threshold: float | None
+    needed: int | None = None
+    """How many more hits without a false one it takes to certify, where `threshold` is None."""
+    measured: Measured
+    slices: dict[str, Measured] = Field(default_factory=dict)
+    intents: dict[Intent, float] = Field(default_factory=dict)
+    """Thresholds of intents that were certified on their own; others use `threshold`."""
+    scripts: tuple[str, ...] = ("latin",)
+    """Writing systems that at least 20 of the pairs use: a text in another one is not served."""
+    languages: tuple[str, ...] = ()
+    """Languages of the pairs (ISO 639-1) as `semantic.language` tells them; empty: not told."""
+    hit_rate: float | None = Field(default=None, ge=0, le=1)
+    """h, given or estimated by replay."""
+    economics: Economics | None = None
+    worth_it: bool | None = None
+    """h*c > l + h*f*w with the upper bound as f; None where h or the costs are not known."""
+    curve: tuple[CurvePoint, ...] = ()
+
+    def threshold_for(self, intent: Intent) -> float | None:
+        """From which score on a pair of this intent is served; None: it is not."""
+        if self.threshold is None:
+            return None
+        return self.intents.get(intent, self.threshold)
+
+
+def load_calibration(path: Path) -> Calibration:
+    """Read an artefact. Raises `ConfigError` that names the file and the field."""
+    try:
+        return Calibration.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(
+            Problem(str(path), 0, 0, "calibration", f"cannot be read: {error.strerror}")
+        ) from None
+    except ValidationError as error:
+        problems = [
+            Problem(str(path), 0, 0, ".".join(map(str, one["loc"])) or "calibration", one["msg"])
+            for one in error.errors(include_url=False, include_context=False)
+        ]
+        raise ConfigError(*problems) from None
