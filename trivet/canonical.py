@@ -157,6 +157,19 @@ def join(*parts: bytes) -> bytes:
     return b"".join(pieces)
 
 
+def split(joined: bytes) -> list[bytes]:
+    """The parts that `join` put together. Raises `ValueError` for anything else."""
+    parts: list[bytes] = []
+    place = 0
+    while place < len(joined):
+        start = place + 8
+        place = start + int.from_bytes(joined[place:start], "big")
+        if place > len(joined):
+            raise ValueError("not joined parts")
+        parts.append(joined[start:place])
+    return parts
+
+
 def digest(*parts: bytes) -> bytes:
     """SHA-256 (FIPS 180-4) over the parts, each behind its length. 32 bytes."""
     state = hashlib.sha256()

@@ -95,7 +95,51 @@ class Collapse:
     where: Literal["process", "machine", "fleet"]
 
 
-Event = RequestDone | StoreState | StoreOperation | EntryRejected | PolicyReload | Collapse
+@dataclass(frozen=True, slots=True)
+class SemanticLookup:
+    """The semantic tier was asked. `kind` is `hit`, `assist`, `shadow`, `miss` or `bypass`."""
+
+    tenant: str
+    kind: str
+    reason: str
+    intent: str
+    """The gate's class; empty where the text was not read."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticAudit:
+    """A semantic hit was judged: by a fresh answer of the model, a person, or a caller."""
+
+    tenant: str
+    intent: str
+    judge: str
+    same: bool
+    upper_bound: float
+    """On the tenant's false hits among hits, valid at any time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticState:
+    """The running measurement opened or closed the tier for a tenant's intent."""
+
+    tenant: str
+    intent: str
+    open: bool
+    reason: str
+
+
+Event = (
+    RequestDone
+    | StoreState
+    | StoreOperation
+    | EntryRejected
+    | PolicyReload
+    | Collapse
+    | SemanticLookup
+    | SemanticAudit
+    | SemanticState
+)
 
 
 class Observer(Protocol):
@@ -116,6 +160,8 @@ class Metric:
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...] = ()
+    worst: Literal["low", "high"] = "low"
+    """Which of several processes' values a gauge keeps."""
 
 
 REQUESTS = Metric(
@@ -186,6 +232,38 @@ ENTRIES_REJECTED = Metric(
     ("store", "reason"),
 )
 COLLAPSES = Metric("trivet_collapse_total", "counter", "Collapse events.", ("kind", "where"))
+SEMANTIC_LOOKUPS = Metric(
+    "trivet_semantic_lookups_total",
+    "counter",
+    "Lookups of the semantic tier, by tenant, intent, kind (hit, assist, shadow, miss, bypass) "
+    "and reason.",
+    ("tenant", "intent", "kind", "reason"),
+)
+SEMANTIC_SECONDS = Metric(
+    "trivet_semantic_seconds",
+    "histogram",
+    "Time that a semantic lookup took, embedding included.",
+    ("kind",),
+)
+SEMANTIC_AUDITS = Metric(
+    "trivet_semantic_audits_total",
+    "counter",
+    "Semantic hits that were judged, by tenant, intent, judge and verdict.",
+    ("tenant", "intent", "judge", "verdict"),
+)
+SEMANTIC_BOUND = Metric(
+    "trivet_semantic_false_hit_bound",
+    "gauge",
+    "Upper bound on false hits among semantic hits, valid at any time, by tenant and intent.",
+    ("tenant", "intent"),
+    worst="high",
+)
+SEMANTIC_OPEN = Metric(
+    "trivet_semantic_open",
+    "gauge",
+    "1 while the running measurement leaves the tier open for a tenant's intent, else 0.",
+    ("tenant", "intent"),
+)
 POLICY_RELOADS = Metric(
     "trivet_policy_reloads_total", "counter", "Policy reloads by result.", ("result",)
 )
@@ -206,5 +284,10 @@ METRICS: tuple[Metric, ...] = (
     STORE_SECONDS,
     ENTRIES_REJECTED,
     COLLAPSES,
+    SEMANTIC_LOOKUPS,
+    SEMANTIC_SECONDS,
+    SEMANTIC_AUDITS,
+    SEMANTIC_BOUND,
+    SEMANTIC_OPEN,
     POLICY_RELOADS,
 )

@@ -17,6 +17,9 @@ from trivet.telemetry import (
     Event,
     PolicyReload,
     RequestDone,
+    SemanticAudit,
+    SemanticLookup,
+    SemanticState,
     StoreOperation,
     StoreState,
 )
@@ -343,6 +346,9 @@ def test_every_kind_of_event_is_counted() -> None:
         EntryRejected("s", "mac"),
         PolicyReload(True, "1", 0),
         Collapse("lead", "process"),
+        SemanticLookup("t1", "hit", "", "informational", 0.01),
+        SemanticAudit("t1", "informational", "equality", True, 0.3),
+        SemanticState("t1", "informational", False, "bound"),
     ]
     assert {type(event) for event in events} == set(get_args(Event))
     for event in events:

@@ -10,6 +10,7 @@ from trivet.telemetry import (
     FIRST_BYTE_SECONDS,
     METRICS,
     OWN_SECONDS,
+    SEMANTIC_SECONDS,
     STORE_SECONDS,
     UPSTREAM_SECONDS,
     Metric,
@@ -22,6 +23,8 @@ _MODEL = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 32
 BOUNDS: dict[str, tuple[float, ...]] = {
     OWN_SECONDS.name: _OWN,
     STORE_SECONDS.name: _OWN,
+    SEMANTIC_SECONDS.name: _OWN,
+    SEMANTIC_SECONDS.name: _OWN,
     UPSTREAM_SECONDS.name: _MODEL,
     FIRST_BYTE_SECONDS.name: (0.00025, 0.0005, 0.001, 0.0025, 0.01, *_MODEL[:-2]),
 }
@@ -43,19 +46,23 @@ class Snapshot(TypedDict):
 def merge(snapshots: Iterable[Snapshot]) -> Snapshot:
     """One snapshot out of several processes' ones.
 
-    Counters and histograms are summed. Gauges keep their minimum: a store is up if every process
-    reaches it. All have to come from the same version of Trivet (the rows' lengths).
+    Counters and histograms are summed. Gauges keep their worst value: a store is up if every
+    process reaches it. All have to come from the same version of Trivet (the rows' lengths).
     """
     counters: dict[str, dict[tuple[str, ...], float]] = {}
     histograms: dict[str, dict[tuple[str, ...], list[float]]] = {}
-    gauges = {metric.name for metric in METRICS if metric.kind == "gauge"}
+    worst = {
+        metric.name: min if metric.worst == "low" else max
+        for metric in METRICS
+        if metric.kind == "gauge"
+    }
     for snapshot in snapshots:
         for name, pairs in snapshot["counters"].items():
             values = counters.setdefault(name, {})
             for labels, value in pairs:
                 key = tuple(labels)
-                if name in gauges:
-                    values[key] = min(values.get(key, value), value)
+                if name in worst:
+                    values[key] = worst[name](values.get(key, value), value)
                 else:
                     values[key] = values.get(key, 0) + value
         for name, pairs in snapshot["histograms"].items():

@@ -16,7 +16,14 @@ from typing import Any, BinaryIO, Literal
 import orjson
 import structlog
 
-from trivet.telemetry import EntryRejected, Event, PolicyReload, RequestDone, StoreState
+from trivet.telemetry import (
+    EntryRejected,
+    Event,
+    PolicyReload,
+    RequestDone,
+    SemanticState,
+    StoreState,
+)
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
@@ -147,6 +154,19 @@ class LogObserver:
             self._entry_rejected(event)
         elif isinstance(event, PolicyReload):
             self._policy_reload(event)
+        elif isinstance(event, SemanticState):
+            self._semantic_state(event)
+
+    def _semantic_state(self, event: SemanticState) -> None:
+        write = self._log.info if event.open else self._log.warning
+        state = "open" if event.open else "closed"
+        write(
+            "semantic-state",
+            tenant=event.tenant,
+            intent=event.intent,
+            state=state,
+            why=event.reason,
+        )
 
     def _store_state(self, event: StoreState) -> None:
         before = self._stores.get(event.store)

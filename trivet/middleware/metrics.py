@@ -30,6 +30,11 @@ from trivet.telemetry import (
     REQUEST_BYTES,
     REQUESTS,
     RESPONSE_BYTES,
+    SEMANTIC_AUDITS,
+    SEMANTIC_BOUND,
+    SEMANTIC_LOOKUPS,
+    SEMANTIC_OPEN,
+    SEMANTIC_SECONDS,
     STORE_OPERATIONS,
     STORE_SECONDS,
     STORE_UP,
@@ -43,6 +48,9 @@ from trivet.telemetry import (
     Metric,
     PolicyReload,
     RequestDone,
+    SemanticAudit,
+    SemanticLookup,
+    SemanticState,
     StoreOperation,
     StoreState,
 )
@@ -159,6 +167,9 @@ class PrometheusObserver:
             EntryRejected: self._entry_rejected,
             PolicyReload: self._policy_reload,
             Collapse: self._collapse,
+            SemanticLookup: self._semantic_lookup,
+            SemanticAudit: self._semantic_audit,
+            SemanticState: self._semantic_state,
         }
 
     def __call__(self, event: Event, /) -> None:
@@ -295,3 +306,21 @@ class PrometheusObserver:
 
     def _collapse(self, event: Collapse) -> None:
         self._series[COLLAPSES.name].add(1, event.kind, event.where)
+
+    def _semantic_lookup(self, event: SemanticLookup) -> None:
+        tenant, intent = self._tenant(event.tenant), self._reason(event.intent)
+        kind, reason = self._reason(event.kind), self._reason(event.reason)
+        self._series[SEMANTIC_LOOKUPS.name].add(1, tenant, intent, kind, reason)
+        self._series[SEMANTIC_SECONDS.name].observe(event.seconds, kind)
+
+    def _semantic_audit(self, event: SemanticAudit) -> None:
+        tenant, intent = self._tenant(event.tenant), self._reason(event.intent)
+        verdict = "same" if event.same else "different"
+        self._series[SEMANTIC_AUDITS.name].add(
+            1, tenant, intent, self._reason(event.judge), verdict
+        )
+        self._series[SEMANTIC_BOUND.name].cell(tenant, intent)[0] = event.upper_bound
+
+    def _semantic_state(self, event: SemanticState) -> None:
+        tenant, intent = self._tenant(event.tenant), self._reason(event.intent)
+        self._series[SEMANTIC_OPEN.name].cell(tenant, intent)[0] = int(event.open)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from trivet.canonical import digest, sha256
 from trivet.errors import ConfigError, Problem
+from trivet.policies.calibration import load_calibration
 from trivet.policies.model import TenantPolicy
 from trivet.policies.nodes import Position, Source, read_yaml
 from trivet.policies.problems import problem_of
@@ -141,10 +142,24 @@ def _load_file(file: str, text: str) -> _Loaded:
         found = [problem_of(source, item) for item in error.errors(include_url=False)]
         problems = [*source.problems, *(item for item in found if item.field not in said)]
         raise ConfigError(*sorted(problems, key=_place)) from None
-    problems = [*source.problems, *_beyond_types(source, policy)]
+    problems = [*source.problems, *_beyond_types(source, policy), *_measured(source, policy)]
     if problems:
         raise ConfigError(*sorted(problems, key=_place))
     return _Loaded(source, policy)
+
+
+def _measured(source: Source, policy: TenantPolicy) -> list[Problem]:
+    """Load the calibration that the policy names; it has to be sound, served from or not."""
+    semantic = policy.semantic
+    if semantic.calibration is None:
+        return []
+    path = Path(source.file).parent / semantic.calibration
+    try:
+        semantic.attach(load_calibration(path))
+    except ConfigError as error:
+        where = ("semantic", "calibration")
+        return [source.problem(where, f"{path}: {item.message}") for item in error.problems]
+    return []
 
 
 def _place(problem: Problem) -> tuple[int, int]:

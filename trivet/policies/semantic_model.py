@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from trivet.policies.calibration import Calibration
 from trivet.policies.economics import Economics
 from trivet.policies.intents import Intent
 from trivet.policies.model_base import Seconds, Section
@@ -76,8 +77,8 @@ class SemanticPolicy(Section):
     )
     assist: Literal["prompt", "header"] = Field(
         default="prompt",
-        description="prompt: at the end of the last message; header: Trivet-Suggestion-Key, the "
-        "key under which the caller may fetch it.",
+        description="Where the nearest answer goes. prompt: to the model, at the end of the last "
+        "message; header: to the caller, as Trivet-Suggestion (percent-encoded, 2 KiB at most).",
     )
     max_turns: int = Field(
         default=1, ge=1, description="User messages in a conversation that is still looked up."
@@ -102,3 +103,14 @@ class SemanticPolicy(Section):
     record: bool = Field(
         default=False, description="Record questions and outcomes for `trivet eval replay`."
     )
+
+    _measured: Calibration | None = PrivateAttr(default=None)
+
+    @property
+    def measured(self) -> Calibration | None:
+        """What `calibration` holds, once the file was loaded."""
+        return self._measured
+
+    def attach(self, measured: Calibration) -> None:
+        """Called once, by who loads the policy file and the calibration that it names."""
+        self._measured = measured

@@ -1,0 +1,189 @@
+"""The semantic tier within a request: what it is asked, what is served, and what it learns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from trivet.canonical import mac, split
+from trivet.exact.entry import Entry
+from trivet.exact.key import exact_key
+from trivet.exact.tier import ExactTier, Hit, Question
+from trivet.messages import ExactKey
+from trivet.middleware.call import Call
+from trivet.middleware.dialects.texts import answer_text
+from trivet.semantic.asked import Asked, read_asked
+from trivet.semantic.tier import Asking, Learned, Looked, SemanticTier
+from trivet.semantic.types import Record
+from trivet.telemetry import Observer, SemanticLookup
+
+_TRIES = 4
+"""Neighbours that are tried while the answers of nearer ones turn out to be gone."""
+_MOST_LEARNING = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested:
+    """A stored answer to a similar question, and what was decided about it."""
+
+    hit: Hit
+    looked: Looked
+
+    @property
+    def record(self) -> Record:
+        """The stored question."""
+        assert self.looked.decision.neighbour is not None
+        return self.looked.decision.neighbour.record
+
+
+class Similar:
+    """Between the pipeline and the tier. Raises nothing."""
+
+    def __init__(
+        self,
+        tier: SemanticTier,
+        exact: ExactTier,
+        secret: bytes,
+        observer: Observer,
+        on_served: Callable[[Call, Suggested], None] = lambda call, found: None,
+    ) -> None:
+        """`on_served` is told of each similar answer that is about to be served."""
+        self._tier = tier
+        self._exact = exact
+        self._secret = secret
+        self._observe = observer
+        self._on_served = on_served
+        self._learning: set[asyncio.Task[None]] = set()
+
+    async def find(self, call: Call, question: Question) -> Suggested | None:
+        """The answer to serve, or to suggest (`looked.decision.kind` is `hit` or `assist`)."""
+        policy = call.policy.semantic
+        if policy.mode == "off":
+            return None
+        began = time.perf_counter()
+        asked = _eligible(call)
+        if isinstance(asked, str):
+            call.note.similar = asked
+            self._tell(call, "bypass", asked, began)
+            return None
+        asking = self._asking(call, asked)
+        found: Suggested | None = None
+        for _ in range(_TRIES):
+            looked = call.looked = await self._tier.look(asking)
+            if looked.decision.kind not in ("hit", "assist"):
+                break
+            hit = await self._answer(call, question, asked, looked)
+            if hit is not None:
+                found = Suggested(hit, looked)
+                break
+        decision = call.looked.decision if call.looked else None
+        if found is None and decision is not None:
+            kind = "miss" if decision.kind in ("hit", "assist") else decision.kind
+            call.note.similar = decision.reason or "no-answer"
+            self._tell(call, kind, call.note.similar, began)
+        elif found is not None and decision is not None:
+            self._tell(call, decision.kind, "", began)
+            self._on_served(call, found)
+        return found
+
+    def learn(self, call: Call, entry: Entry) -> None:
+        """Keep the question of a new stored answer, in the background."""
+        looked, call.looked = call.looked, None
+        if looked is None or len(self._learning) >= _MOST_LEARNING:
+            return
+        task = asyncio.create_task(self._learn(call, looked, entry))
+        self._learning.add(task)
+        task.add_done_callback(self._learning.discard)
+
+    async def close(self) -> None:
+        """Let what is being learned end."""
+        await asyncio.gather(*self._learning, return_exceptions=True)
+
+    async def _learn(self, call: Call, looked: Looked, entry: Entry) -> None:
+        # An answer that calls tools acts: it is for the same conversation only.
+        if answer_text(entry.api, entry.body) is None:
+            return
+        agrees = await self._agrees(looked, entry)
+        learned = Learned(entry.key, entry.created, entry.expires, entry.labels)
+        await self._tier.learn(looked, learned, agrees=agrees)
+
+    async def _agrees(self, looked: Looked, entry: Entry) -> bool:
+        near = looked.decision.neighbour
+        if looked.decision.reason != "quarantine" or near is None:
+            return False
+        stored = await self._exact.entry(entry.tenant, ExactKey(near.record.key))
+        if stored is None:
+            return False
+        return _words(answer_text(stored.api, stored.body)) == _words(
+            answer_text(entry.api, entry.body)
+        )
+
+    def _asking(self, call: Call, asked: Asked) -> Asking:
+        policy = call.policy.semantic
+        user = call.end_user
+        return Asking(
+            tenant=call.tenant,
+            policy=policy,
+            text=asked.text,
+            rest=exact_key(replace(call.parts, canonical=asked.rest)),
+            principal=mac(self._secret, (user or "").encode("utf-8", "surrogatepass"))[:8].hex(),
+            may_write=policy.writers is None or user in policy.writers,
+        )
+
+    async def _answer(
+        self, call: Call, question: Question, asked: Asked, looked: Looked
+    ) -> Hit | None:
+        """The neighbour's answer, if it is still there and differs in the compared text alone."""
+        neighbour = looked.decision.neighbour
+        assert neighbour is not None
+        hit = await self._exact.named(question._replace(key=ExactKey(neighbour.record.key)))
+        if isinstance(hit, Hit) and _differs_in_text_only(call, asked, hit.entry, neighbour.record):
+            return hit
+        if not isinstance(hit, Hit) and hit.reason not in ("", "expired"):
+            return None  # Too old for this caller, or a store in trouble: others may get it.
+        await self._tier.forget(call.tenant, neighbour.record.id)
+        return None
+
+    def _tell(self, call: Call, kind: str, reason: str, began: float) -> None:
+        looked = call.looked
+        intention = looked.intention if looked else None
+        self._observe(
+            SemanticLookup(
+                tenant=call.tenant,
+                kind=kind,
+                reason=reason,
+                intent="" if intention is None else intention.intent,
+                seconds=time.perf_counter() - began,
+            )
+        )
+
+
+def _eligible(call: Call) -> Asked | str:
+    policy = call.policy.semantic
+    if call.request.tools and policy.tools == "bypass":
+        return "tools"
+    asked = read_asked(call.request.api, call.request.canonical)
+    if isinstance(asked, Asked) and asked.turns > policy.max_turns:
+        return "turns"
+    return asked
+
+
+def _differs_in_text_only(call: Call, asked: Asked, entry: Entry, record: Record) -> bool:
+    """Compares the stored request itself, not digests: a mixed-up record serves nothing."""
+    if entry.tenant != call.tenant or call.question is None:
+        return False
+    try:
+        *stored, request = split(entry.canonical)
+        *wanted, _ = split(call.question.canonical)
+    except ValueError:
+        return False
+    if stored != wanted:
+        return False
+    other = read_asked(entry.api, request)
+    return isinstance(other, Asked) and other.rest == asked.rest and other.text == record.text
+
+
+def _words(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(text.casefold().split())

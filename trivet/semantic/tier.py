@@ -1,0 +1,215 @@
+"""The semantic tier: look up a similar question, and learn a new one. No method raises.
+
+The answer itself is the exact tier's: a record says which exact entry answers a question, and
+without that entry there is no hit. TTLs, purges and versions of the exact tier hold here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from trivet.canonical import digest
+from trivet.errors import EmbedderError
+from trivet.policies.intents import Intent
+from trivet.policies.semantic_model import Quarantine, SemanticPolicy
+from trivet.semantic.decide import Decision, Standing, decide
+from trivet.semantic.engines import Engine, Engines
+from trivet.semantic.poison import instructs
+from trivet.semantic.types import (
+    Intention,
+    Neighbour,
+    Partition,
+    Record,
+    TextPair,
+    Vectors,
+    Verdict,
+)
+
+_TAG = b"trivet-semantic-v1"
+_SLOW_CHAIN_S = 0.25
+"""Seconds that a cross-encoder may take."""
+_MOST_SEEN = 16
+
+
+class Index(Protocol):
+    """The part of `partitions.PartitionedIndex` that the tier needs."""
+
+    def nearest(
+        self, partition: Partition, vector: Vectors, k: int, now: float
+    ) -> list[Neighbour]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """How the tier changes what is stored, here and in the other processes."""
+
+    add: Callable[[Record], Awaitable[None]]
+    confirm: Callable[[Record], Awaitable[None]]
+    remove: Callable[[str, str], Awaitable[None]]
+    """Tenant and record id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question and everything that was decided about it."""
+
+    tenant: str
+    policy: SemanticPolicy
+    text: str
+    rest: bytes
+    """Digest of all that has to be equal but the text."""
+    principal: str
+    """Opaque name of who asks."""
+    may_write: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a lookup found. `vector` and `intention` are there once the text was read."""
+
+    decision: Decision
+    asking: Asking
+    partition: Partition | None = None
+    vector: Vectors | None = None
+    intention: Intention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """An answer that came in for a question. Times are Unix seconds."""
+
+    key: bytes
+    created: float
+    expires: float
+    labels: frozenset[str]
+
+
+class SemanticTier:
+    """Looks up and learns, for one event loop."""
+
+    def __init__(
+        self,
+        engines: Engines,
+        index: Index,
+        changes: Changes,
+        closed: Callable[[str, SemanticPolicy, Intent], str],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`closed` tells why the running measurement has closed a tenant's intent, or nothing."""
+        self._engines = engines
+        self._index = index
+        self._changes = changes
+        self._closed = closed
+        self._clock = clock
+
+    async def look(self, asking: Asking) -> Looked:
+        """Find the nearest stored question and decide about it."""
+        engine = self._engines.ready(asking.policy)
+        if isinstance(engine, str):
+            return Looked(Decision("miss", engine), asking)
+        try:
+            vector = await engine.embedder.embed(asking.text)
+            return await self._look(engine, asking, vector)
+        except EmbedderError as error:
+            return Looked(Decision("miss", f"embedder-{error.reason}"), asking)
+        except TimeoutError:
+            return Looked(Decision("miss", "verifier-timeout"), asking)
+        except Exception:
+            # A boundary: models and indexes are other people's code, and a request is not lost
+            # over them.
+            return Looked(Decision("miss", "semantic-failed"), asking)
+
+    async def _look(self, engine: Engine, asking: Asking, vector: Vectors) -> Looked:
+        chain = engine.chain
+        partition = Partition(digest(_TAG, chain.embedder.fingerprint.encode(), asking.rest))
+        (intention,) = (
+            [Intention(Intent.INFORMATIONAL, False, "no-gate")]
+            if chain.gate is None
+            else chain.gate.classify([asking.text], vector.reshape(1, -1))
+        )
+        now = self._clock()
+        found: tuple[Neighbour, Verdict] | None = None
+        if intention.admitted and intention.intent in asking.policy.intents:
+            near = self._index.nearest(partition, vector, 1, now)
+            if near:
+                found = near[0], await self._verify(engine, near[0], asking.text)
+        standing = Standing(
+            chain.fingerprint,
+            asking.policy.measured,
+            self._closed(asking.tenant, asking.policy, intention.intent),
+        )
+        decision = decide(intention, found, standing, asking.policy, now)
+        return Looked(decision, asking, partition, vector, intention)
+
+    async def _verify(self, engine: Engine, neighbour: Neighbour, text: str) -> Verdict:
+        pair = TextPair(neighbour.record.text, text, neighbour.cosine)
+        if engine.chain.name == "cross-encoder":
+            async with asyncio.timeout(_SLOW_CHAIN_S):
+                return (await asyncio.to_thread(engine.chain.verify, [pair]))[0]
+        return engine.chain.verify([pair])[0]
+
+    async def learn(self, looked: Looked, answer: Learned, *, agrees: bool = False) -> str:
+        """Keep the question with its new answer. Returns why it was not kept, or an empty string.
+
+        `agrees`: the answer says the same as that of the neighbour in quarantine.
+        """
+        asking, intention = looked.asking, looked.intention
+        if looked.vector is None or looked.partition is None or intention is None:
+            return looked.decision.reason
+        refused = _unlearned(asking, intention)
+        if refused:
+            return refused
+        quarantine = asking.policy.quarantine
+        near = looked.decision.neighbour
+        if quarantine and near and looked.decision.reason == "quarantine":
+            await self._vouch(near.record, asking.principal, quarantine, agrees=agrees)
+        ttl = asking.policy.intent_ttl.get(intention.intent, asking.policy.ttl)
+        await self._changes.add(
+            Record(
+                id=secrets.token_hex(16),
+                tenant=asking.tenant,
+                partition=looked.partition,
+                key=answer.key,
+                text=asking.text,
+                vector=looked.vector.astype("<f4").tobytes(),
+                intent=intention.intent,
+                created=answer.created,
+                expires=min(answer.expires, answer.created + ttl),
+                labels=answer.labels,
+                author=asking.principal,
+                confirmed=quarantine is None or (quarantine.users <= 1 or quarantine.answers <= 1),
+                seen=(asking.principal,),
+            )
+        )
+        return ""
+
+    async def _vouch(
+        self, record: Record, principal: str, quarantine: Quarantine, *, agrees: bool
+    ) -> None:
+        seen = record.seen
+        if principal not in seen and len(seen) < _MOST_SEEN:
+            seen = (*seen, principal)
+        answers = record.answers + agrees
+        confirmed = len(seen) >= quarantine.users or answers >= quarantine.answers
+        await self._changes.confirm(
+            replace(record, seen=seen, answers=answers, confirmed=confirmed)
+        )
+
+    async def forget(self, tenant: str, record_id: str) -> None:
+        """Take a record out: its answer is gone, or it was reported as wrong."""
+        await self._changes.remove(tenant, record_id)
+
+
+def _unlearned(asking: Asking, intention: Intention) -> str:
+    if not intention.admitted:
+        return intention.reason or f"intent-{intention.intent}"
+    if intention.intent not in asking.policy.intents:
+        return f"intent-{intention.intent}"
+    if not asking.may_write:
+        return "writer"
+    return instructs(asking.text) or ""
