@@ -115,7 +115,7 @@ class TestCheck:
 
     def test_well_as_json(self, policies: Path) -> None:
         told = json.loads(run("check", str(policies), "--json").output)
-        assert told == {"ok": True, "tenants": ["acme"], "problems": []}
+        assert told == {"ok": True, "tenants": ["acme"], "problems": [], "warnings": []}
 
     def test_a_directory_that_is_missing_is_named(self, tmp_path: Path) -> None:
         result = run("check", str(tmp_path / "none"))

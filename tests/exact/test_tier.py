@@ -93,6 +93,15 @@ class TestFind:
         assert await found(kept, asked, NOW + 601) == Miss("max-age", key("a"))
         assert await found(kept, asked, NOW + 3700) == Miss("max-age", key("a"))
 
+    async def test_an_answer_with_too_little_life_left_is_a_miss_even_as_a_stand_in(self) -> None:
+        kept = entry(stale_until=NOW + 7200)
+        asked = question(min_fresh=600.0, stale_for=3600.0)
+        assert isinstance(await found(kept, asked, NOW + 3000), Hit)
+        assert await found(kept, asked, NOW + 3001) == Miss("min-fresh", key("a"))
+        assert await found(kept, asked, NOW + 3700) == Miss("min-fresh", key("a"))
+        strict = question(fresh_for=700.0, min_fresh=600.0)
+        assert await found(kept, strict, NOW + 101) == Miss("min-fresh", key("a"))
+
     async def test_an_expired_entry_may_stand_in_as_long_as_both_policies_say(self) -> None:
         kept = entry(stale_until=NOW + 7200)
         stale = Hit(kept, 3700, -100)

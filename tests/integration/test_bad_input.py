@@ -244,3 +244,56 @@ def test_bytes_that_begin_no_request_do_not_keep_a_connection_open(strict: Proxy
 
     assert asyncio.run(after_an_answer()) == b""
     assert asyncio.run(after_a_refusal()) == b""
+
+
+_BODY = b'{"model":"mock","temperature":0,"messages":[{"role":"user","content":"heads"}]}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (b"host: 127.0.0.1", b"x-host: 127.0.0.1", b"one Host header"),
+        (b"host: 127.0.0.1", b"host: evil\r\nHost: 127.0.0.1", b"one Host header"),
+        (
+            b"HTTP/1.1\r\n",
+            b"HTTP/1.0\r\ntransfer-encoding: chunked\r\n",
+            b"Transfer-Encoding needs HTTP/1.1",
+        ),
+    ],
+)
+def test_a_head_that_two_servers_could_read_differently_is_refused_and_the_connection_closed(
+    proxy: Proxy, old: bytes, new: bytes, said: bytes
+) -> None:
+    whole = head(proxy.url, _BODY)
+    if b"transfer" in new:
+        whole = whole.replace(f"content-length: {len(_BODY)}\r\n".encode(), b"")
+    assert old in whole
+
+    async def send() -> bytes:
+        reader, writer = await connect(proxy.url)
+        writer.write(whole.replace(old, new, 1) + _BODY)
+        everything = await reader.read(-1)
+        writer.close()
+        return everything
+
+    for _ in range(2):  # Known or not.
+        answer = asyncio.run(send())
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert said in answer
+        proxy.post("/v1/chat/completions", _BODY)
+
+
+def test_pragma_no_cache_and_min_fresh_ask_for_a_new_answer(proxy: Proxy) -> None:
+    def ask(**headers: str) -> dict[str, str | int | bool]:
+        return proxy.post("/v1/chat/completions", _BODY, **headers).exact
+
+    ask()
+    assert ask()["hit"] is True
+    assert ask(pragma="no-cache")["fwd"] == "request"
+    assert ask(pragma="no-cache", cache_control="max-age=600")["hit"] is True
+    assert ask(cache_control="min-fresh=600")["hit"] is True
+    assert ask(cache_control="min-fresh=90000") == {
+        "fwd": "request",
+        "stored": True,
+        "detail": "min-fresh",
+    }

@@ -218,6 +218,20 @@ async def test_with_no_key_configured_this_machine_may_ask(peer: str, host: str)
         ("127.0.0.1", {"Origin": "https://evil.example"}),
         ("127.0.0.1", {"Origin": "http://127.0.0.1:3000"}),
         ("127.0.0.1", {"Origin": "null"}),
+        ("127.0.0.1", {"Origin": "https://127.0.0.1"}),
+        ("127.0.0.1", {"Origin": "http://[::1"}),
+        ("127.0.0.1", {"Host": "[::1"}),
+        ("127.0.0.1", {"Host": "[not-an-address]:8081"}),
+        ("127.0.0.1", {"Host": "localhost.:8081"}),
+        ("127.0.0.1", {"Host": "localhost@evil.example"}),
+        ("127.0.0.1", {"Host": "rebound.example:8081", "Origin": "http://rebound.example:8081"}),
+        ("127.0.0.1", {"Host": ""}),
+        ("127.0.0.1", {"X-Real-IP": "203.0.113.9"}),
+        ("127.0.0.1", {"X-Real-IP": "127.0.0.1"}),
+        ("127.0.0.1", {"Via": "1.1 proxy"}),
+        ("127.0.0.1", {"Sec-Fetch-Site": "cross-site"}),
+        ("127.0.0.1", {"Sec-Fetch-Site": "same-site"}),
+        ("127.0.0.1", {"Sec-Fetch-Site": ""}),
     ],
 )
 async def test_with_no_key_configured_others_may_not(peer: str, headers: dict[str, str]) -> None:
@@ -227,6 +241,37 @@ async def test_with_no_key_configured_others_may_not(peer: str, headers: dict[st
     assert response.status_code == 403
     assert error(response)["code"] == "loopback-only"
     assert control.calls == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://127.0.0.1:8081"},
+        {"Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+)
+async def test_a_page_of_the_admin_port_itself_may_ask(headers: dict[str, str]) -> None:
+    async with client(key=None, peer=LOCAL, host="127.0.0.1:8081") as here:
+        assert (await here.get("/trivet/stats", headers=headers)).status_code == 200
+
+
+@pytest.mark.parametrize("name", [b"host", b"origin", b"sec-fetch-site"])
+def test_what_is_said_twice_proves_nothing(name: bytes) -> None:
+    said = {b"host": b"127.0.0.1", b"origin": b"http://127.0.0.1", b"sec-fetch-site": b"none"}
+    other = {b"host": b"localhost", b"origin": b"http://evil.example", b"sec-fetch-site": b"none"}
+    headers = list(said.items())
+    scope = {"client": LOCAL, "headers": headers}
+    assert module.refusal(scope, None) is None
+    refused = module.refusal({**scope, "headers": [*headers, (name, other[name])]}, None)
+    assert refused is not None
+    assert refused[0] == 403
+
+
+def test_a_request_without_a_host_proves_nothing() -> None:
+    refused = module.refusal({"client": LOCAL, "headers": []}, None)
+    assert refused is not None
+    assert refused[0] == 403
 
 
 async def test_a_purge_names_a_tenant_and_says_how_many_went() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -138,6 +139,58 @@ async def test_a_followers_wait_is_told_as_waiting(stream: bool) -> None:
     assert sorted(done.outcome for done in rig.done) == ["collapsed", "collapsed", "miss"]
     for done in rig.done:
         assert 0.04 < done.upstream_s <= done.total_s
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_who_leads_after_following_has_waited_for_both_calls(
+    status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, gate = 100.0, asyncio.Event()
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+
+    async def failing(sent: Sent) -> Script:
+        nonlocal now
+        await gate.wait()
+        now += 3.0
+        return json_script({"error": {}}, status=500)
+
+    async def slow(sent: Sent) -> Script:
+        nonlocal now
+        now += 2.0
+        return json_script(completion(), status=status)
+
+    rig = Rig(failing, slow)
+    leader, follower = (rig.start(request("/v1/chat/completions", chat_body())) for _ in range(2))
+    await leader.until(lambda: len(rig.upstream.sent) == 1)
+    gate.set()
+    await rig.end(leader)
+    assert (await rig.end(follower)).status == status
+    assert [(done.upstream_s, done.total_s) for done in rig.done] == [(3.0, 3.0), (5.0, 5.0)]
+
+
+async def test_a_call_of_a_followers_own_comes_after_what_it_waited(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, gate = 100.0, asyncio.Event()
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    cut = completion()
+    cut["choices"][0]["finish_reason"] = "length"
+
+    async def answer(sent: Sent) -> Script:
+        nonlocal now
+        await gate.wait()
+        now += 1.0
+        return json_script(cut)
+
+    rig = Rig(answer)
+    asked = [rig.start(request("/v1/chat/completions", chat_body())) for _ in range(3)]
+    await asked[0].until(lambda: len(rig.upstream.sent) == 1)
+    gate.set()
+    for one in asked:
+        await rig.end(one)
+    assert len(rig.upstream.sent) == 3
+    assert [done.upstream_s for done in rig.done] == [1.0, 2.0, 3.0]
+    assert all(done.upstream_s == done.total_s for done in rig.done)
 
 
 async def test_a_hit_has_waited_for_nobody() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import struct
+import time
 from typing import Any
 
 import pytest
@@ -409,6 +410,31 @@ class TestFollowers:
         gate.set()
         assert sorted([(await rig.end(one)).status for one in asked]) == [200, 200, 500]
         assert len(rig.upstream.sent) == 2
+
+    async def test_who_leads_after_following_has_waited_for_both_calls(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now, gate = 100.0, asyncio.Event()
+        monkeypatch.setattr(time, "perf_counter", lambda: now)
+
+        async def failing(sent: Sent) -> Script:
+            nonlocal now
+            await gate.wait()
+            now += 3.0
+            return json_script({}, status=500)
+
+        async def slow(sent: Sent) -> Script:
+            nonlocal now
+            now += 2.0
+            return model(sent)
+
+        rig = Rig(failing, slow)
+        leader, follower = (self.start(rig, "a") for _ in range(2))
+        await leader.until(lambda: len(rig.upstream.sent) == 1)
+        gate.set()
+        await rig.end(leader)
+        assert (await rig.end(follower)).status == 200
+        assert [(done.upstream_s, done.total_s) for done in rig.done] == [(3.0, 3.0), (5.0, 5.0)]
 
     async def test_a_followers_own_deadline_holds(self) -> None:
         gate, answer = self.held()

@@ -202,10 +202,11 @@ class TestExplain:
         assert found.ttl == 60
 
     def test_directives_are_explained(self) -> None:
-        found = told(CHAT, {"cache-control": "no-cache, max-age=5, only-if-cached"})
+        found = told(CHAT, {"cache-control": "no-cache, max-age=5, min-fresh=7, only-if-cached"})
         assert found.tiers[0].detail == (
             "does not look up (no-cache); keeps a complete answer for 86400 s; takes answers of "
-            "at most 5 s; a miss is answered 504 (only-if-cached)"
+            "at most 5 s; takes answers that stay fresh for 7 s; a miss is answered 504 "
+            "(only-if-cached)"
         )
 
     def test_a_pool_and_a_ttl_of_zero_are_explained(self) -> None:

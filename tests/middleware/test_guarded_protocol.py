@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from test_quick import Behind, Slow, lane_of
 from uvicorn.server import ServerState
 
 from trivet.errors import StoreError
+from trivet.middleware import guarded_protocol
 from trivet.middleware.call import Whole
 from trivet.middleware.guarded_protocol import GuardedProtocol, Lane, guarded
 
@@ -29,6 +31,8 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.out = b""
         self.closed = False
+        self.aborted = False
+        self.unread = 0
         self.reading = True
         self.high_water: int | None = None
         """Bytes after which the protocol is told to pause; nothing is ever taken off."""
@@ -47,7 +51,8 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.closed = True
 
-    abort = close
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def is_closing(self) -> bool:
         return self.closed
@@ -59,7 +64,7 @@ class Transport(asyncio.Transport):
         self.reading = True
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unread
 
 
 class Line:
@@ -305,6 +310,78 @@ class TestUnreadAnswers:
         assert out.count(b"; hit") > written
         line.leave()
 
+    async def test_who_does_not_read_on_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(guarded_protocol, "WRITE_STALL_S", 0.01)
+        line = Line(Rig(), None)
+        line.protocol.pause_writing()
+        await until(lambda: line.transport.aborted)
+        line.leave()
+
+    async def test_who_reads_on_in_time_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(guarded_protocol, "WRITE_STALL_S", 0.01)
+        line = Line(Rig(), None)
+        line.protocol.pause_writing()
+        line.protocol.resume_writing()
+        other = Line(Rig(), None)
+        other.protocol.pause_writing()
+        await until(lambda: other.transport.aborted)  # A timer of the same length, set later.
+        assert not line.transport.aborted
+        line.leave()
+        other.leave()
+
+    async def test_a_second_pause_does_not_put_the_end_off(self) -> None:
+        line = Line(Rig(), None)
+        line.protocol.pause_writing()
+        alarm = line.protocol._stall_alarm
+        line.protocol.pause_writing()
+        assert line.protocol._stall_alarm is alarm
+        line.leave()
+
+    async def test_no_timer_outlives_its_connection(self) -> None:
+        line = Line(Rig(), None)
+        line.protocol.pause_writing()
+        line.leave()
+        assert line.protocol._stall_alarm is None
+
+    async def test_what_an_idle_caller_has_not_read_is_dropped(self) -> None:
+        line = Line(Rig(), None)
+        line.transport.unread = 1
+        line.protocol.timeout_keep_alive_handler()
+        assert line.transport.aborted
+        line.leave()
+
+    async def test_an_idle_caller_who_has_read_all_is_let_go_in_order(self) -> None:
+        line = Line(Rig(), None)
+        line.protocol.timeout_keep_alive_handler()
+        assert (line.transport.closed, line.transport.aborted) == (True, False)
+        line.leave()
+
+    async def test_over_a_real_socket_the_call_of_a_caller_who_does_not_read_ends(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(guarded_protocol, "WRITE_STALL_S", 0.05)
+        ended = asyncio.Event()
+
+        async def endless(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            gone = asyncio.create_task(receive())
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            while not gone.done():
+                await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
+                await asyncio.sleep(0)
+            ended.set()
+
+        config = uvicorn.Config(endless, lifespan="off", log_config=None)
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: guarded(20.0)(config, state, {}), "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()) as caller:
+            caller.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            async with asyncio.timeout(10):
+                await ended.wait()
+        server.close()
+        await until(lambda: not state.tasks)
+
 
 class TestTrailers:
     async def test_a_trailer_is_no_header(self) -> None:
@@ -374,6 +451,50 @@ class TestHead:
         await until(lambda: line.transport.closed)
         line.leave()
 
+    @pytest.mark.parametrize(
+        ("head", "said"),
+        [
+            ("POST / HTTP/1.1\r\n", "A request has one Host header."),
+            ("POST / HTTP/1.1\r\nhost: a\r\nHost: a\r\n", "A request has one Host header."),
+            ("POST / HTTP/1.0\r\nhost: a\r\nhost: b\r\n", "A request has one Host header."),
+            (
+                "POST / HTTP/1.0\r\ntransfer-encoding: chunked\r\n",
+                "Transfer-Encoding needs HTTP/1.1.",
+            ),
+        ],
+    )
+    async def test_a_head_that_servers_could_read_differently_is_a_400_and_the_end(
+        self, head: str, said: str
+    ) -> None:
+        rig = Rig()
+        line = Line(rig, None)
+        line.take(f"{head}\r\n0\r\n\r\n".encode())
+        assert line.out.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert line.out.endswith(said.encode())
+        assert line.transport.closed
+        assert rig.done == []
+        line.leave()
+
+    async def test_such_a_head_is_refused_before_a_quick_hit_too(self) -> None:
+        rig, lane = await knowing()
+        line = Line(rig, lane)
+        assert line.take(post().replace(b"host: x\r\n", b"", 1)).startswith(b"HTTP/1.1 400")
+        line.leave()
+
+    async def test_http_1_0_needs_no_host(self) -> None:
+        rig = Rig(json_script(completion()))
+        line = Line(rig, None)
+        line.take(post(version="1.0").replace(b"host: x\r\n", b"", 1))
+        assert (await line.settle()).startswith(b"HTTP/1.1 200")
+        line.leave()
+
+    async def test_a_request_after_one_that_was_fine_is_looked_at_too(self) -> None:
+        rig, lane = await knowing()
+        line = Line(rig, lane)
+        line.take(post())
+        assert b"HTTP/1.1 400" in line.take(post().replace(b"host: x", b"host: x\r\nhost: y", 1))
+        line.leave()
+
 
 class TestDefects:
     async def test_a_defect_in_the_lane_is_the_usual_paths_to_report(self) -> None:
@@ -435,7 +556,7 @@ class TestBehindALine:
         await slow.purge(rig.done[0].tenant, None, 1e12)
         line.take(post())
         assert b"fwd=miss" in await line.settle()
-        assert slow.gets == 2
+        assert slow.gets == 1
         line.leave()
 
     async def test_pipelined_answers_keep_their_order(self) -> None:
@@ -449,7 +570,8 @@ class TestBehindALine:
         _, slow, line = await self.lines(post())
         slow.trouble = StoreError("timeout")
         line.take(post())
-        assert b"HTTP/1.1 200" in await line.settle()
+        assert b"detail=store-timeout" in await line.settle()
+        assert slow.gets == 1
         line.leave()
 
     async def test_a_shutdown_meanwhile_lets_the_answer_out_and_closes(self) -> None:

@@ -22,7 +22,30 @@ def test_a_server_config_alone_is_said_to_be_fine(
     assert check(None, file, as_json=False) == OK
     assert capsys.readouterr().out == "The server config is fine.\n"
     assert check(None, file, as_json=True) == OK
-    assert json.loads(capsys.readouterr().out) == {"ok": True, "tenants": [], "problems": []}
+    assert json.loads(capsys.readouterr().out) == {
+        "ok": True,
+        "tenants": [],
+        "problems": [],
+        "warnings": [],
+    }
+
+
+def test_an_upstream_that_gets_no_key_is_a_warning_and_no_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, policies = tmp_path / "trivet.yaml", tmp_path / "policies"
+    policies.mkdir()
+    file.write_text("upstreams: [{name: a, base_url: 'http://a'}]\n")
+    (policies / "acme.yaml").write_text(f"tenant: acme\ncredentials: [{{sha256: '{'0' * 64}'}}]\n")
+    assert check(policies, file, as_json=False) == OK
+    said = capsys.readouterr()
+    assert said.err.startswith(
+        "warning: upstream a: credential_env: is not set, so callers of acme"
+    )
+    assert said.out == "1 tenant: acme\n"
+    assert check(policies, file, as_json=True) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["ok"], [one["field"] for one in told["warnings"]]) == (True, ["credential_env"])
 
 
 def test_findings_of_policies_and_of_the_config_are_told_together(

@@ -83,9 +83,9 @@ class TestRead:
         assert "bytes a second" in caught.value.message
 
     async def test_a_slow_body_that_brings_enough_is_read_to_its_end(self) -> None:
-        made = Intake(max_body=1 << 20, silence=0.05)
-        pieces = [b"x" * SLOWEST] * 12  # Each is a second's worth, and takes a fraction of one.
-        assert len(await made.read(trickle(*pieces, end=True))) == 12 * SLOWEST
+        made = Intake(max_body=1 << 20, silence=0.3)
+        pieces = [b"x" * SLOWEST] * 40  # Each is a second's worth, and takes a fraction of one.
+        assert len(await made.read(trickle(*pieces, end=True))) == 40 * SLOWEST
 
     async def test_a_caller_who_leaves_is_no_error_of_his(self, intake: Intake) -> None:
         with pytest.raises(ClientGone):
@@ -157,19 +157,19 @@ HEADERS = RequestHeaders([(b"x", b"y")])
 
 class TestDecode:
     async def test_a_small_body_is_decoded_here(self, intake: Intake) -> None:
-        assert await intake.decode(where, b"x", HEADERS) == os.getpid()
+        assert await intake.decode(where, b"x", HEADERS, "acme") == os.getpid()
 
     async def test_a_large_body_is_decoded_in_another_process(self, intake: Intake) -> None:
-        first = await intake.decode(where, b"x" * LARGE, HEADERS)
+        first = await intake.decode(where, b"x" * LARGE, HEADERS, "acme")
         assert first != os.getpid()
-        assert await intake.decode(where, b"x" * LARGE, HEADERS) == first
+        assert await intake.decode(where, b"x" * LARGE, HEADERS, "acme") == first
 
     async def test_the_callers_mistake_comes_back_whole_and_the_helper_lives(
         self, intake: Intake
     ) -> None:
-        helper = await intake.decode(where, b"x" * LARGE, HEADERS)
+        helper = await intake.decode(where, b"x" * LARGE, HEADERS, "acme")
         with pytest.raises(RequestError) as caught:
-            await intake.decode(failing, b"x" * LARGE, HEADERS)
+            await intake.decode(failing, b"x" * LARGE, HEADERS, "acme")
         error = caught.value
         assert (error.status, error.message, error.field, error.code) == (
             400,
@@ -177,11 +177,50 @@ class TestDecode:
             "model",
             "bad",
         )
-        assert await intake.decode(where, b"x" * LARGE, HEADERS) == helper
+        assert await intake.decode(where, b"x" * LARGE, HEADERS, "acme") == helper
 
     async def test_a_helper_that_dies_costs_time_and_not_the_request(self, intake: Intake) -> None:
         raw = b"once%016d" % os.getpid() + b"x" * LARGE
-        assert await intake.decode(dying, raw, HEADERS) == os.getpid()
+        assert await intake.decode(dying, raw, HEADERS, "acme") == os.getpid()
+
+    async def test_tenants_take_turns_however_many_bodies_one_of_them_sends(
+        self, intake: Intake
+    ) -> None:
+        ended: list[str] = []
+
+        async def send(tenant: str) -> None:
+            await intake.decode(where, b"x" * LARGE, HEADERS, tenant)
+            ended.append(tenant)
+
+        await asyncio.gather(*map(send, "aaaabbc"))
+        assert ended == list("abcabaa")
+
+    async def test_a_body_that_is_refused_does_not_hold_up_its_tenants_next(
+        self, intake: Intake
+    ) -> None:
+        found = await asyncio.gather(
+            intake.decode(failing, b"x" * LARGE, HEADERS, "acme"),
+            intake.decode(where, b"x" * LARGE, HEADERS, "acme"),
+            return_exceptions=True,
+        )
+        assert isinstance(found[0], RequestError)
+        assert isinstance(found[1], int)
+
+    async def test_a_caller_who_gives_up_waiting_leaves_its_tenants_place_to_the_next(
+        self, intake: Intake
+    ) -> None:
+        first, second, third = (
+            asyncio.create_task(intake.decode(where, b"x" * LARGE, HEADERS, "acme"))
+            for _ in range(3)
+        )
+        await asyncio.sleep(0)
+        second.cancel()
+        assert await first == await third
+        assert second.cancelled()
+
+    async def test_a_tenant_at_rest_costs_no_memory(self, intake: Intake) -> None:
+        await intake.decode(where, b"x" * LARGE, HEADERS, "acme")
+        assert len(intake._turns) == 0
 
     async def test_nothing_is_left_to_close_where_nothing_was_large(self) -> None:
         made = Intake(10, 1)

@@ -132,6 +132,14 @@ class TestMiss:
         assert reply.exact == {"fwd": "request", "stored": True, "detail": "no-cache"}
         assert len(rig.upstream.sent) == 2
 
+    async def test_an_answer_with_too_little_life_left_is_renewed(self) -> None:
+        rig = Rig(json_script(completion()))
+        await rig.chat()
+        assert (await rig.chat("hi", ("cache-control", "min-fresh=80000"))).exact["hit"] is True
+        reply = await rig.chat("hi", ("cache-control", "min-fresh=86401"))
+        assert reply.exact == {"fwd": "request", "stored": True, "detail": "min-fresh"}
+        assert len(rig.upstream.sent) == 2
+
     async def test_a_json_answer_that_breaks_off_is_a_502(self) -> None:
         rig = Rig(Script(b"{", CUT))
         reply = await rig.chat()

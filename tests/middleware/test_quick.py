@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,10 +16,13 @@ from openai_bodies import call, calling, completion
 from trivet.errors import StoreError
 from trivet.exact.entry import Entry
 from trivet.exact.memory import MemoryStore
+from trivet.exact.store import Bound
+from trivet.exact.tier import Hit
 from trivet.messages import ExactKey
 from trivet.middleware.call import Whole
 from trivet.middleware.quick import QuickLane
-from trivet.policies.model import Limits, TenantPolicy
+from trivet.middleware.visit import ASKED
+from trivet.policies.model import ExactPolicy, Limits, TenantPolicy
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, TenantDirectory
 from trivet.telemetry import RequestDone
 
@@ -96,6 +100,85 @@ async def knowing(answer: Any = None, **fields: Any) -> tuple[Rig, QuickLane]:
     rig = Rig(json_script(completion() if answer is None else answer), **fields)
     await rig.chat()
     return rig, lane_of(rig)
+
+
+class TestMissOfAKnownRequest:
+    """It costs one question to the store, and is then decided as any other miss."""
+
+    @staticmethod
+    async def forgotten(**fields: Any) -> tuple[Rig, Slow]:
+        slow = Slow()
+        rig = Rig(json_script(completion()), store=Behind(slow), **fields)
+        await rig.chat()
+        await slow.purge(rig.done[0].tenant, None, 1e12)
+        slow.gets = 0
+        return rig, slow
+
+    async def test_on_the_usual_path(self) -> None:
+        rig, slow = await self.forgotten()
+        assert (await rig.chat()).exact["fwd"] == "miss"
+        assert (slow.gets, len(rig.upstream.sent)) == (1, 2)
+
+    async def test_after_the_quick_lane(self) -> None:
+        rig, slow = await self.forgotten()
+        asked = chat()
+        assert await later(lane_of(rig), asked) is None
+        assert (await rig.end(rig.start(asked))).exact["fwd"] == "miss"
+        assert (slow.gets, len(rig.upstream.sent)) == (1, 2)
+
+    async def test_an_entry_without_this_callers_tags_is_asked_for_once_and_tagged(self) -> None:
+        slow = Slow()
+        rig = Rig(json_script(completion()), store=Behind(slow))
+        await rig.chat("hi", ("trivet-tag", "a"))
+        await rig.chat("hi", ("trivet-tag", "b"))
+        key = rig.reception._recall
+        (tagged,) = [known for known in key._known.values() if known.labels == {"tag:b"}]
+        kept = await slow.get(tagged.question.tenant, tagged.question.key)
+        assert kept is not None
+        await slow.put(replace(kept, labels=frozenset({"tag:a"})), Bound())
+        slow.gets = 0
+        assert (await rig.chat("hi", ("trivet-tag", "b"))).exact["hit"] is True
+        assert slow.gets == 1
+        found = await slow.get(tagged.question.tenant, tagged.question.key)
+        assert found is not None
+        assert found.labels == {"tag:a", "tag:b"}
+
+    async def test_an_expired_answer_still_stands_in_for_an_error(self) -> None:
+        slow = Slow()
+        policy = TenantPolicy(tenant="acme", exact=ExactPolicy(stale_if_error=3600.0))
+        failing = json_script({"error": {}}, status=503)
+        rig = Rig(json_script(completion()), failing, store=Behind(slow), policies=[policy])
+        await rig.chat()
+        (known,) = rig.reception._recall._known.values()
+        kept = await slow.get("acme", known.question.key)
+        assert kept is not None
+        await slow.put(replace(kept, expires=time.time() - 1), Bound())
+        slow.gets = 0
+        asked = chat()
+        assert await later(lane_of(rig), asked) is None
+        assert (await rig.end(rig.start(asked))).exact["detail"] == "stale-if-error"
+        assert slow.gets == 1
+
+    async def test_what_was_found_answers_no_other_question(self) -> None:
+        """A caller's policy may be replaced between the two: then the store is asked afresh."""
+        slow = Slow()
+        rig = Rig(json_script(completion()), store=Behind(slow))
+        await rig.chat()
+        (known,) = rig.reception._recall._known.values()
+        hit = await rig.reception._pipeline._exact.find(known.question)
+        assert isinstance(hit, Hit)
+        for other in (
+            known.question._replace(tenant="other"),
+            known.question._replace(key=ExactKey(b"x" * 32)),
+            known.question._replace(canonical=b"x"),
+            known.question._replace(fresh_for=1.0),
+        ):
+            slow.gets = 0
+            rig.reception._recall._known.clear()
+            asked = chat("another")
+            asked.scope[ASKED] = other, hit
+            await rig.end(rig.start(asked))
+            assert slow.gets == 1
 
 
 class TestHit:

@@ -16,7 +16,7 @@ from openai_bodies import completion
 
 from trivet.exact.entry import Entry
 from trivet.exact.key import key_headers, keyed
-from trivet.exact.tier import Question
+from trivet.exact.tier import Miss
 from trivet.messages import ExactKey, Request
 from trivet.middleware import recall as recall_module
 from trivet.middleware.call import Call, Note, Reply, Whole
@@ -78,7 +78,16 @@ class TestKept:
 
     @pytest.mark.parametrize(
         "name",
-        ["anthropic-beta", "cache-control", "connection", "cookie", "trivet-route", "x-anything"],
+        [
+            "anthropic-beta",
+            "cache-control",
+            "connection",
+            "cookie",
+            "pragma",
+            "trivet-route",
+            "via",
+            "x-anything",
+        ],
     )
     async def test_every_other_header_counts(self, name: str) -> None:
         rig = await rig_that_knows()
@@ -254,9 +263,9 @@ class Deciding:
         self.calls: list[Call] = []
         self.compared: list[tuple[Known, Call]] = []
 
-    async def again(self, known: Known, note: Note) -> Reply | None:
+    async def again(self, known: Known, note: Note) -> Miss:
         self.recalled.append(known)
-        return None
+        return Miss("", known.question.key)
 
     async def answer(self, call: Call) -> Reply:
         plan = call.plan
@@ -265,9 +274,7 @@ class Deciding:
             self.compared.append((self.recalled.pop(), call))
         if isinstance(plan, Eligible):
             key, canonical = keyed(call.parts)
-            call.question = Question(
-                call.tenant, key, canonical, plan.max_age, plan.fresh_for, plan.stale_if_error
-            )
+            call.question = call.question_for(plan, key, canonical)
             call.remember(call, _entry(call, key, canonical))
         return Whole(200, [], b"")
 
@@ -291,10 +298,11 @@ _HEADER = st.sampled_from(
             "accept-language": ("a", "b"),
             "anthropic-beta": ("a", "b"),
             "baggage": ("a", "b"),
-            "cache-control": ("no-cache", "max-age=5", "only-if-cached", "no-store"),
+            "cache-control": ("no-cache", "max-age=5", "min-fresh=5", "only-if-cached", "no-store"),
             "connection": ("close", "x-team", "anthropic-beta"),
             "cookie": ("a", "b"),
             "openai-beta": ("a", "b"),
+            "pragma": ("no-cache", "a"),
             "traceparent": ("a", "b"),
             "trivet-route": ("a", "b"),
             "trivet-tag": ("a", "b"),

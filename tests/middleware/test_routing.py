@@ -6,8 +6,8 @@ import pytest
 
 from trivet.errors import ConfigError, RequestError
 from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.routing import Routing
-from trivet.policies.model import TenantPolicy
+from trivet.middleware.routing import Routing, keyless_upstreams
+from trivet.policies.model import Credential, TenantPolicy
 
 
 def upstream(name: str, **fields: object) -> UpstreamConfig:
@@ -63,6 +63,38 @@ class TestByPrefix:
 
     def test_upstreams_without_a_prefix_are_never_named(self) -> None:
         assert Routing([upstream("a")]).by_prefix("/v1/models") is None
+
+
+class TestKeyless:
+    KNOWN = TenantPolicy(tenant="acme", credentials=(Credential(sha256="0" * 64),))
+
+    def test_an_upstream_that_gets_no_key_is_named_with_what_to_do(self) -> None:
+        (found,) = keyless_upstreams({"acme": self.KNOWN}, [upstream("main")])
+        assert (found.file, found.field) == ("upstream main", "credential_env")
+        assert found.message == (
+            "is not set, so callers of acme who show a key made by `trivet keygen` reach "
+            "http://main without a key (such keys are not sent on): set it to the environment "
+            "variable with this upstream's key, unless it needs none."
+        )
+
+    def test_one_sentence_names_no_more_than_three_tenants(self) -> None:
+        tenants = {name: self.KNOWN.model_copy(update={"tenant": name}) for name in "dcba"}
+        (found,) = keyless_upstreams(tenants, [upstream("main")])
+        assert "callers of a, b, c, ... who" in found.message
+
+    @pytest.mark.parametrize(
+        ("policy", "fields"),
+        [
+            (KNOWN, {"credential_env": "KEY"}),
+            (KNOWN.model_copy(update={"upstreams": ("other",)}), {}),
+            (TenantPolicy(tenant="acme", credentials=(Credential(gateway="acme"),)), {}),
+            (TenantPolicy(tenant="acme"), {}),
+        ],
+    )
+    def test_other_upstreams_and_tenants_are_not(
+        self, policy: TenantPolicy, fields: dict[str, str]
+    ) -> None:
+        assert keyless_upstreams({"acme": policy}, [upstream("main", **fields)]) == []
 
 
 class TestFirst:

@@ -19,7 +19,9 @@ from trivet.middleware.server import (
     serve_until_signal,
     url_of,
     uvicorn_server,
+    warn,
 )
+from trivet.policies.model import Credential, TenantPolicy
 
 
 def config(**fields: Any) -> ServerConfig:
@@ -150,3 +152,14 @@ class TestAnnounce:
         assert "main (http://127.0.0.1:9000)" in said
         assert "each credential is its own tenant" in said
         assert "secret" not in said
+
+    def test_an_upstream_that_gets_no_key_is_warned_of(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        hashed = TenantPolicy(tenant="acme", credentials=(Credential(sha256="0" * 64),))
+        warn(config(), {"acme": hashed})
+        said = capsys.readouterr().err
+        assert said.startswith("warning: upstream main: credential_env: is not set, so callers of")
+        assert said.count("\n") == 1
+        warn(config(), {})
+        assert capsys.readouterr().err == ""

@@ -49,6 +49,11 @@ def test_nothing_asked_is_nothing_wished() -> None:
         ("max-age=0", Directives(max_age=0.0)),
         ("max-age=60, max-age=5", Directives(max_age=5.0)),
         ("max-age=x, max-age=5", Directives(max_age=5.0)),
+        ("min-fresh=60", Directives(min_fresh=60.0)),
+        ("min-fresh=0", Directives(min_fresh=0.0)),
+        ("min-fresh=60, min-fresh=5", Directives(min_fresh=60.0)),
+        ("min-fresh=5, min-fresh=x", Directives(min_fresh=5.0)),
+        ("min-fresh=5, max-age=60", Directives(min_fresh=5.0, max_age=60.0)),
         ("max-age=5, no-cache,no-store", Directives(max_age=5.0, no_cache=True, no_store=True)),
     ],
 )
@@ -68,7 +73,9 @@ def test_cache_control_has_its_rfc_9111_meaning(text: str, wished: Directives) -
         "max-age=1e3",
         "max-age=\u0663",
         "max-stale=60",
-        "min-fresh=5",
+        "min-fresh",
+        "min-fresh=x",
+        "min-fresh=-1",
         "stale-if-error=600",
         "public, immutable",
         "x-no-store",
@@ -77,6 +84,31 @@ def test_cache_control_has_its_rfc_9111_meaning(text: str, wished: Directives) -
 )
 def test_unknown_directives_and_garbage_are_ignored(text: str) -> None:
     assert control(text) == NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "wished"),
+    [
+        ("no-cache", Directives(no_cache=True)),
+        ("No-Cache", Directives(no_cache=True)),
+        ("x, no-cache", Directives(no_cache=True)),
+        ("no-store, max-age=5, min-fresh=5, only-if-cached", NONE),
+        ("", NONE),
+    ],
+)
+def test_pragma_can_say_no_cache_and_nothing_else(text: str, wished: Directives) -> None:
+    assert read_directives({"pragma": text}, {}) == wished
+
+
+@pytest.mark.parametrize("control", ["", "max-age=5"])
+def test_pragma_counts_only_where_cache_control_is_absent(control: str) -> None:
+    headers = {"pragma": "no-cache", "cache-control": control}
+    assert read_directives(headers, {}) == read_directives({"cache-control": control}, {})
+
+
+def test_pragma_counts_beside_a_body_that_speaks_to_the_cache() -> None:
+    wished = read_directives({"pragma": "no-cache"}, {"ttl": 5})
+    assert (wished.no_cache, wished.ttl) == (True, 5.0)
 
 
 @pytest.mark.parametrize("text", ["2147483649", "9" * 400])

@@ -49,6 +49,7 @@ def test_a_plain_request_is_looked_up_and_stored() -> None:
         ttl=86400.0,
         fresh_for=86400.0,
         max_age=None,
+        min_fresh=None,
         stale_if_error=0.0,
         only_if_cached=False,
         pool=None,
@@ -120,6 +121,10 @@ def test_only_if_cached_is_told_with_a_bypass_too() -> None:
 
 def test_max_age_is_passed_on() -> None:
     assert eligible(directives=Directives(max_age=5.0)).max_age == 5.0
+
+
+def test_min_fresh_is_passed_on() -> None:
+    assert eligible(directives=Directives(min_fresh=5.0)).min_fresh == 5.0
 
 
 def test_a_caller_can_shorten_the_ttl() -> None:

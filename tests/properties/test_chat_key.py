@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trivet.errors import RequestError
 from trivet.middleware.dialects.chat import ChatDialect
 from trivet.middleware.dialects.completions import CompletionsDialect
 
@@ -179,6 +178,10 @@ def scattered(body: dict[str, Any], fields: dict[str, list[Any]], random: Random
     return shuffled(body, random)
 
 
+CLOSED = {"n", "store"}
+"""Only some values of these are requests: they are changed to the listed ones, not at random."""
+
+
 def put(body: dict[str, Any], name: str, value: Any) -> None:
     if value is ABSENT:
         body.pop(name, None)
@@ -218,7 +221,7 @@ def reshape(body: dict[str, Any], fields: dict[str, list[Any]], random: Random) 
         new = random.choice([value for value in fields[name] if not same(old, value)])
         put(body, name, new)
         return f"{name}: {old!r} -> {new!r}"
-    root = "messages" if "messages" in body else random.choice(sorted(body))
+    root = "messages" if "messages" in body else random.choice(sorted(body.keys() - CLOSED))
     places = list(leaves(body, root))
     holder, place = random.choice(places)
     old = holder[place]
@@ -301,18 +304,11 @@ def test_whatever_shapes_the_answer_changes_the_key(
     original = base(random)
     raw = written(original, random)
     key = dialect.decode(raw, {}).canonical
-    read = 0
     for _ in range(MUTANTS):
         mutant = copy.deepcopy(original)
         what = reshape(mutant, fields, random)
-        text = written(mutant, random)
-        try:
-            found = dialect.decode(text, {}).canonical
-        except RequestError:
-            continue
-        read += 1
-        assert found != key, what
-    assert read > 0.7 * MUTANTS
+        # Every mutant is a request: one that is refused would prove nothing.
+        assert dialect.decode(written(mutant, random), {}).canonical != key, what
 
 
 @pytest.mark.parametrize(("dialect", "base", "fields", "transport"), CASES)

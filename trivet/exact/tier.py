@@ -34,6 +34,8 @@ class Question(NamedTuple):
     """The policy's lifetime now, which may be shorter than when the entry was stored."""
     stale_for: float = 0.0
     """How long after that an answer may stand in for an upstream error."""
+    min_fresh: float | None = None
+    """How much of its lifetime an answer has to have left; None is no bound."""
 
 
 class Hit(NamedTuple):
@@ -102,12 +104,35 @@ class ExactTier:
         found = self._judge(entry, question)
         return found if isinstance(found, Hit) else None
 
+    async def named(self, question: Question) -> Hit | Miss:
+        """What is stored under `question.key`, whatever request it answers: the caller compares.
+
+        The semantic tier finds answers of other requests so.
+        """
+        try:
+            entry = await self.store.get(question.tenant, question.key)
+        except StoreError as error:
+            return Miss(f"store-{error.reason}", question.key)
+        if entry is None or entry.tenant != question.tenant:
+            return Miss("", question.key)
+        return self._judge(entry, question)
+
+    async def entry(self, tenant: str, key: ExactKey) -> Entry | None:
+        """The entry itself, fresh or not; None also where the store is in trouble."""
+        try:
+            found = await self.store.get(tenant, key)
+        except StoreError:
+            return None
+        return found if found is not None and found.tenant == tenant else None
+
     def _judge(self, entry: Entry, question: Question) -> Hit | Miss:
         now = self._clock()
         expires = min(entry.expires, entry.created + question.fresh_for)
         hit = Hit(entry, max(0.0, now - entry.created), expires - now)
         if question.max_age is not None and hit.age > question.max_age:
             return Miss("max-age", question.key)
+        if question.min_fresh is not None and hit.ttl < question.min_fresh:
+            return Miss("min-fresh", question.key)
         if hit.ttl > 0:
             return hit
         stale_until = min(entry.stale_until, expires + question.stale_for)

@@ -32,9 +32,7 @@ def questions_of(call: Call, batch: Batch, plan: Eligible) -> list[Question]:
     questions = []
     for canonical in batch.canonicals:
         key, text = keyed(replace(call.parts, canonical=canonical))
-        questions.append(
-            Question(call.tenant, key, text, plan.max_age, plan.fresh_for, plan.stale_if_error)
-        )
+        questions.append(call.question_for(plan, key, text))
     return questions
 
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts
-from trivet.exact.tier import Question
-from trivet.messages import Request, Usage
+from trivet.exact.tier import Hit, Miss, Question
+from trivet.messages import ExactKey, Request, Usage
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders
@@ -26,10 +26,15 @@ class Note:
     tier: Tier | None = None
     reason: str = ""
     upstream_s: float = 0.0
+    """Waits for others' calls included."""
     usage: Usage | None = None
     response_model: str = ""
     stored: bool = False
     collapsed: bool = False
+
+
+Asked = tuple[Question, Hit | Miss]
+"""What the exact tier was asked, and what it said."""
 
 
 class Asker(Protocol):
@@ -65,12 +70,26 @@ class Call:
     """To be called before an upstream is waited for: from then on the caller is watched."""
     question: Question | None = None
     """What the exact tier was asked; set by the pipeline."""
+    asked: Asked | None = None
+    """What it was asked before this was decided, for a request that came before."""
     note: Note = field(default_factory=Note)
 
     @property
     def tenant(self) -> str:
         """The tenant's name."""
         return self.policy.tenant
+
+    def question_for(self, plan: Eligible, key: ExactKey, canonical: bytes) -> Question:
+        """What to ask the exact tier about the request, or about a part of it."""
+        return Question(
+            self.tenant,
+            key,
+            canonical,
+            plan.max_age,
+            plan.fresh_for,
+            plan.stale_if_error,
+            plan.min_fresh,
+        )
 
 
 @dataclass(slots=True)

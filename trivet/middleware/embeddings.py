@@ -166,6 +166,7 @@ class Embeddings:
         flight_key = ExactKey(digest(_FLIGHT, batch.encoding.encode(), unshared, *keys))
         after: Subscription | None = None
         for attempt in (0, 1):
+            began = time.perf_counter()
             ticket = await self._collapser.join(
                 flight_key,
                 call.tenant,
@@ -181,6 +182,7 @@ class Embeddings:
                 flight.leave()
             if not follows or (isinstance(fetched, _Fetched) and fetched.status < 400):
                 break
+            call.note.upstream_s += time.perf_counter() - began
         return fetched
 
     async def _gather(self, flight: Subscription, follows: bool) -> _Fetched | UpstreamError:
@@ -204,7 +206,7 @@ class Embeddings:
                 call.upstream, "POST", call.target, call.headers, body
             )
         except UpstreamError as error:
-            call.note.upstream_s = time.perf_counter() - began
+            call.note.upstream_s += time.perf_counter() - began
             flight.finish(Failed(error))
             return
         try:
@@ -215,7 +217,7 @@ class Embeddings:
         except UpstreamError as error:
             flight.finish(Failed(error))
         finally:
-            call.note.upstream_s = time.perf_counter() - began
+            call.note.upstream_s += time.perf_counter() - began
             response.close()
 
     async def _take_in(

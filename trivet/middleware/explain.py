@@ -264,6 +264,8 @@ def _exact_view(plan: Eligible | Bypass, settings: ExactSettings) -> TierView:
         said.append(f"draws among {plan.pool} answers once it has them")
     if plan.max_age is not None:
         said.append(f"takes answers of at most {plan.max_age:g} s")
+    if plan.min_fresh is not None:
+        said.append(f"takes answers that stay fresh for {plan.min_fresh:g} s")
     if plan.stale_if_error:
         said.append(f"stands in for errors {plan.stale_if_error:g} s longer")
     if plan.only_if_cached:

@@ -50,6 +50,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _held: tuple[RequestResponseCycle, Any] | None = None
     _head_alarm: asyncio.TimerHandle | None = None
     _stall_alarm: asyncio.TimerHandle | None = None
+    _fault: str | None = None
+    """What is wrong with the request's head."""
     _framing = 0
     """Bytes that came since a head began, or since the last piece of body."""
 
@@ -170,8 +172,11 @@ class GuardedProtocol(HttpToolsProtocol):
             self._arm()
 
     def on_headers_complete(self) -> None:
-        """Part of httptools' protocol."""
+        """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
         self._disarm()
+        self._fault = fault_of_head(self.parser.get_http_version(), self.headers)
+        if self._fault is not None:
+            raise ValueError(self._fault)
         super().on_headers_complete()
         # The parser hands over trailers as it does headers: they go where nobody looks.
         self.headers = []
@@ -187,6 +192,10 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         self._reads_again()
 
+    def send_400_response(self, msg: str) -> None:
+        """Part of uvicorn's protocol."""
+        super().send_400_response(self._fault or msg)
+
     def _arm(self) -> None:
         self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)
 
@@ -195,6 +204,19 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._head_alarm is not None:
             self._head_alarm.cancel()
             self._head_alarm = None
+
+
+def fault_of_head(version: str, headers: list[tuple[bytes, bytes]]) -> str | None:
+    """What is wrong with a request's head that the parser lets through; None if nothing is."""
+    names = [name for name, _ in headers]
+    hosts = names.count(b"host")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        # RFC 9112 section 3.2.
+        return "A request has one Host header."
+    if version == "1.0" and b"transfer-encoding" in names:
+        # RFC 9112 section 6.1: whoever passed it on may have read another end of the body.
+        return "Transfer-Encoding needs HTTP/1.1."
+    return None
 
 
 def guarded(header_timeout: float, lane: Lane | None = None) -> type[GuardedProtocol]:

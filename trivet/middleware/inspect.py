@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -22,12 +23,16 @@ def schema() -> str:
 
 
 def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
-    """Validate a directory of policies, and a server config. Returns the exit code."""
+    """Validate a directory of policies, and a server config. Returns the exit code.
+
+    A warning is no finding: what it is about can be served.
+    """
     from trivet.middleware.config import server_config
-    from trivet.middleware.routing import unknown_upstreams
+    from trivet.middleware.routing import keyless_upstreams, unknown_upstreams
     from trivet.policies.loader import load
 
     problems: list[Problem] = []
+    warnings: list[Problem] = []
     policies: Mapping[str, TenantPolicy] = {}
     try:
         if directory is not None:
@@ -38,22 +43,22 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
         if config is not None:
             upstreams = server_config(config, {}).upstreams
             problems.extend(unknown_upstreams(policies, upstreams))
+            warnings.extend(keyless_upstreams(policies, upstreams))
     except ConfigError as error:
         problems.extend(error.problems)
     tenants = sorted(policies)
     if as_json:
-        found = [
-            {
-                "file": problem.file,
-                "line": problem.line,
-                "column": problem.column,
-                "field": problem.field,
-                "message": problem.message,
-            }
-            for problem in problems
-        ]
-        click.echo(json.dumps({"ok": not problems, "tenants": tenants, "problems": found}))
-    elif problems:
+        told = {
+            "ok": not problems,
+            "tenants": tenants,
+            "problems": [asdict(problem) for problem in problems],
+            "warnings": [asdict(warning) for warning in warnings],
+        }
+        click.echo(json.dumps(told))
+        return FINDING if problems else OK
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if problems:
         for problem in problems:
             click.echo(str(problem))
         click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''} found.")

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from trivet.errors import RequestError
 from trivet.middleware.dialects.base import Headers
@@ -47,6 +48,8 @@ class Intake:
         self._max_body = max_body
         self._silence = silence
         self._helper: Executor | None = None
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By tenant; each lasts as long as somebody holds it or waits for it."""
 
     def check_length(self, declared: bytes | None) -> None:
         """Refuse a body that says it is too large before any of it is read."""
@@ -117,11 +120,21 @@ class Intake:
         )
 
     async def decode(
-        self, decode: Callable[[bytes, Headers], Decoded], raw: bytes, headers: Headers
+        self, decode: Callable[[bytes, Headers], Decoded], raw: bytes, headers: Headers, tenant: str
     ) -> Decoded:
-        """`decode(raw, headers)`, in a helper process if `raw` is large."""
+        """`decode(raw, headers)`, in a helper process if `raw` is large.
+
+        The helper takes what waits in the order it came, and no tenant has two bodies waiting
+        there: tenants take turns, however many bodies one of them sends.
+        """
         if len(raw) < LARGE:
             return decode(raw, headers)
+        async with self._turns.setdefault(tenant, asyncio.Lock()):
+            return await self._decode_elsewhere(decode, raw, headers)
+
+    async def _decode_elsewhere(
+        self, decode: Callable[[bytes, Headers], Decoded], raw: bytes, headers: Headers
+    ) -> Decoded:
         loop = asyncio.get_running_loop()
         for _ in range(2):
             if self._helper is None:

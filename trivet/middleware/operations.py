@@ -19,6 +19,7 @@ from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
+from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
 
@@ -42,6 +43,11 @@ class Operations:
         self._explainer = explainer
         self._health = health
         self.draining = False
+
+    @property
+    def tenants(self) -> Mapping[str, TenantPolicy]:
+        """The policies in use, by tenant."""
+        return self._source.current.tenants
 
     async def ready(self) -> Readiness:
         """Not ready only while draining: a store in trouble costs hits, not answers."""

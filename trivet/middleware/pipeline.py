@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import assert_never
@@ -55,7 +56,7 @@ class CachePipeline:
                 return self._reply.not_cached(call)
             return await self._forward(call)
         question = await _question(call, plan)
-        found = await self._find(question, plan)
+        found = await self._find(call, question, plan)
         if isinstance(found, Hit):
             call.remember(call, await self._labelled(call, found.entry))
             return self._reply.hit(call, call.note, found)
@@ -64,12 +65,15 @@ class CachePipeline:
             return self._reply.not_cached(call)
         return await self._fetch(call, plan, question, found)
 
-    async def again(self, known: Known, note: Note) -> Reply | None:
-        """The reply to a request that came before; None if it has to be decided afresh."""
+    async def again(self, known: Known, note: Note) -> Whole | Hit | Miss:
+        """The reply to a request that came before.
+
+        Where it has to be decided afresh, what was found, for the call's `asked`.
+        """
         found = await self._exact.find(known.question)
         if isinstance(found, Hit) and known.labels <= found.entry.labels:
             return self._reply.hit(known, note, found)
-        return None
+        return found
 
     async def _labelled(self, call: Call, entry: Entry) -> Entry:
         """The entry with this caller's tags too, so that a purge by them finds it."""
@@ -79,29 +83,30 @@ class CachePipeline:
         await self._exact.keep(tagged, bound_of(call))
         return tagged
 
-    async def _find(self, question: Question, plan: Eligible) -> Hit | Miss:
+    async def _find(self, call: Call, question: Question, plan: Eligible) -> Hit | Miss:
         keys = [pool_key(question.key, slot) for slot in range(plan.pool or 0)]
         if not plan.lookup:
             return Miss("no-cache", keys[0] if keys else question.key)
         if keys:
             return await self._exact.draw(question, keys)
+        if call.asked is not None and call.asked[0] == question:
+            return call.asked[1]
         return await self._exact.find(question)
 
     async def _forward(self, call: Call) -> Reply:
         """The upstream's answer as it comes, with no copy made."""
         call.waiting()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = time.perf_counter()
         try:
             response = await self._client.send(
                 call.upstream, "POST", call.target, call.headers, call.request.forward
             )
         except UpstreamError as error:
-            call.note.upstream_s = loop.time() - began
+            call.note.upstream_s += time.perf_counter() - began
             return self._reply.failed(call, error)
 
         def release() -> None:
-            call.note.upstream_s = loop.time() - began
+            call.note.upstream_s += time.perf_counter() - began
             response.close()
 
         headers = self._reply.upstream_headers(call, response.headers)
@@ -115,6 +120,7 @@ class CachePipeline:
         call.waiting()
         after: Subscription | None = None
         for attempt in (0, 1):
+            began = time.perf_counter()
             ticket = await self._collapser.join(
                 flight_key,
                 call.tenant,
@@ -127,8 +133,11 @@ class CachePipeline:
             reply = await self._board(call, ticket, missed, last=attempt == 1)
             if reply is not None:
                 return reply
+            call.note.upstream_s += time.perf_counter() - began
         call.note.collapsed = False
+        began = time.perf_counter()
         async with self._collapser.own_call(flight_key):
+            call.note.upstream_s += time.perf_counter() - began
             reply = await self._forward(call)
         if missed.stale and reply.status in STALE_FOR:
             if isinstance(reply, Live):
@@ -289,7 +298,5 @@ async def _question(call: Call, plan: Eligible) -> Question:
         key, canonical = await asyncio.to_thread(keyed, call.parts)
     else:
         key, canonical = keyed(call.parts)
-    call.question = Question(
-        call.tenant, key, canonical, plan.max_age, plan.fresh_for, plan.stale_if_error
-    )
+    call.question = call.question_for(plan, key, canonical)
     return call.question

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from trivet.exact.tier import ExactTier, Hit
+from trivet.exact.tier import ExactTier, Hit, Miss
 from trivet.middleware.call import Note, Whole
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.recall import Known, Recall
 from trivet.middleware.reply import Replies
+from trivet.middleware.visit import ASKED
 from trivet.policies.tenants import Identified
 from trivet.telemetry import Observer, RequestDone
 
@@ -67,14 +68,21 @@ class QuickLane:
             return self._replay(known, hit, origin) if _tagged(known, hit) else None
         if self._tier.in_memory:
             return None
-        return self._ask(known, origin, lambda: self._recall.forget(caller, target, headers, body))
 
-    async def _ask(self, known: Known, origin: Origin, forget: Callable[[], None]) -> Whole | None:
-        hit = await self._tier.find(known.question)
-        if isinstance(hit, Hit) and _tagged(known, hit):
-            return self._replay(known, hit, origin)
-        # The usual path asks the store itself; it need not do so twice.
-        forget()
+        def pass_on(found: Hit | Miss) -> None:
+            # The usual path decides afresh, but need not ask the store what it was asked here.
+            self._recall.forget(caller, target, headers, body)
+            scope[ASKED] = known.question, found
+
+        return self._ask(known, origin, pass_on)
+
+    async def _ask(
+        self, known: Known, origin: Origin, pass_on: Callable[[Hit | Miss], None]
+    ) -> Whole | None:
+        found = await self._tier.find(known.question)
+        if isinstance(found, Hit) and _tagged(known, found):
+            return self._replay(known, found, origin)
+        pass_on(found)
         return None
 
     def _replay(self, known: Known, hit: Hit, origin: Origin) -> Whole:

@@ -15,7 +15,7 @@ from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts, credential_scope, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.admission import Admission
-from trivet.middleware.call import Call, Live, Reply
+from trivet.middleware.call import Call, Live, Reply, Whole
 from trivet.middleware.dialects.embeddings import Batch, decode
 from trivet.middleware.dialects.registry import route_of
 from trivet.middleware.embeddings import Embeddings
@@ -118,11 +118,12 @@ class Reception:
         assert visit.caller is not None
         known = self._recall.find(visit.caller, visit.arrived, visit.raw_headers, raw)
         if known is not None:
-            reply = await self._pipeline.again(known, visit.note)
-            if reply is not None:
+            found = await self._pipeline.again(known, visit.note)
+            if isinstance(found, Whole):
                 visit.model, visit.upstream = known.request.model, known.upstream
                 visit.stream = known.request.stream
-                return reply
+                return found
+            visit.asked = known.question, found
             self._recall.forget(visit.caller, visit.arrived, visit.raw_headers, raw)
         return await self._answer(visit, policy, headers, raw, named)
 
@@ -140,10 +141,10 @@ class Reception:
     ) -> Reply:
         batch: Batch | None = None
         if visit.api is Api.EMBEDDINGS:
-            batch = await self._intake.decode(decode, raw, headers)
+            batch = await self._intake.decode(decode, raw, headers, visit.tenant)
             request = batch.request
         else:
-            request = await self._intake.decode(visit.dialect.decode, raw, headers)
+            request = await self._intake.decode(visit.dialect.decode, raw, headers, visit.tenant)
         visit.model, visit.stream = request.model, request.stream
         target = self._routing.choose(policy, visit.family, request.model, named)
         visit.upstream = target.config.name
@@ -195,6 +196,7 @@ class Reception:
             remember=partial(self._remember, visit),
             waiting=visit.wait,
             note=visit.note,
+            asked=visit.asked,
         )
 
     def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:

@@ -97,7 +97,7 @@ class Leader:
                 call.upstream, "POST", call.target, call.headers, _body(call)
             )
         except UpstreamError as error:
-            call.note.upstream_s = time.perf_counter() - began
+            call.note.upstream_s += time.perf_counter() - began
             flight.finish(Failed(error))
             return
         try:
@@ -105,7 +105,7 @@ class Leader:
         except UpstreamError as error:
             result = Failed(error)
         finally:
-            call.note.upstream_s = time.perf_counter() - began
+            call.note.upstream_s += time.perf_counter() - began
             response.close()
         if isinstance(result, Stored) and not plan.store:
             result = Stored(result.entry, "ttl-0")

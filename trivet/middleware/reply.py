@@ -106,6 +106,7 @@ class Replies:
 _FORWARDS: Final[dict[str, Forward]] = {
     "no-cache": "request",
     "max-age": "request",
+    "min-fresh": "request",
     "expired": "stale",
 }
 """RFC 9211 section 2.2 has words of its own for these misses."""

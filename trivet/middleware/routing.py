@@ -42,6 +42,32 @@ def unknown_upstreams(
     ]
 
 
+def keyless_upstreams(
+    tenants: Mapping[str, TenantPolicy], upstreams: Sequence[UpstreamConfig]
+) -> list[Problem]:
+    """Upstreams that may be asked without a key; warnings, because some need none.
+
+    Keys made by `trivet keygen` are not sent on, and a hash does not tell whose key it is of.
+    """
+    known = [
+        policy
+        for _, policy in sorted(tenants.items())
+        if any(credential.sha256 for credential in policy.credentials)
+    ]
+    found = []
+    for upstream in upstreams:
+        names = [one.tenant for one in known if may_use_upstream(one, upstream.name)]
+        if upstream.credential_env is None and names:
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            message = (
+                f"is not set, so callers of {shown} who show a key made by `trivet "
+                f"keygen` reach {upstream.base_url} without a key (such keys are not sent on): set "
+                "it to the environment variable with this upstream's key, unless it needs none."
+            )
+            found.append(Problem(f"upstream {upstream.name}", 0, 0, "credential_env", message))
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An upstream with the credential that it is asked with; None sends the caller's own."""

@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -18,7 +18,9 @@ from trivet.errors import ConfigError, Problem
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
 from trivet.middleware.guarded_protocol import Lane, guarded
+from trivet.middleware.routing import keyless_upstreams
 from trivet.middleware.service import open_service
+from trivet.policies.model import TenantPolicy
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
@@ -99,6 +101,7 @@ async def run_single(
     """Serve in this process until SIGTERM or SIGINT; open answers are given time to end."""
     service = await open_service(config, secret)
     announce(config, data, admin)
+    warn(config, service.operations.tenants)
     servers = (
         uvicorn_server(service.app, config, service.quick.answer),
         uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
@@ -142,3 +145,9 @@ def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) ->
         f"policies      {policies}",
     )
     print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def warn(config: ServerConfig, tenants: Mapping[str, TenantPolicy]) -> None:
+    """Say on standard error what may not work as meant, though it can be served."""
+    for problem in keyless_upstreams(tenants, config.upstreams):
+        print(f"warning: {problem}", file=sys.stderr, flush=True)

@@ -22,7 +22,8 @@ from trivet.middleware.fleet_operations import FleetOperations
 from trivet.middleware.logs import LogObserver, configure
 from trivet.middleware.operations import follow_policies, stop
 from trivet.middleware.routing import Routing
-from trivet.middleware.server import announce, serve_until_signal, uvicorn_server
+from trivet.middleware.run import ease_collector
+from trivet.middleware.server import announce, serve_until_signal, uvicorn_server, warn
 from trivet.middleware.service import open_service, policy_source
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
@@ -55,6 +56,7 @@ class Supervisor:
             ]
             server = uvicorn_server(AdminApp(control, config.admin_key_sha256), config)
             announce(config, data, admin)
+            warn(config, source.current.tenants)
             try:
                 await serve_until_signal((server,), (admin,), control)
             finally:
@@ -135,6 +137,7 @@ def worker_main() -> None:
     configure(config.log_level, config.log_format, worker=number)
     # The terminal's Ctrl-C reaches the whole group: only the supervisor decides when to drain.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ease_collector()
     uvloop.run(_work(config, secret, socket.socket(fileno=fd), hub))
 
 

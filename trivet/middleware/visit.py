@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from trivet.messages import Api
-from trivet.middleware.call import Note
+from trivet.middleware.call import Asked, Note
 from trivet.middleware.config import DialectFamily
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.dialects.registry import Route, route_of, voice_of
@@ -16,6 +16,9 @@ from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import Receive
 from trivet.middleware.watch import Watch
 from trivet.policies.tenants import Identified
+
+ASKED: Final = "trivet.asked"
+"""Where an ASGI scope says what the tier was asked about the request, and what it said."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class Visit:
     traceparent: str | None = None
     on_end: Callable[[], None] | None = None
     waits_since: float = 0.0
+    asked: Asked | None = None
+    """What the tier was asked about this very request already."""
 
     def wait(self) -> None:
         """From here on the caller is watched, and the time counted."""
@@ -56,9 +61,10 @@ class Visit:
         self.watch.start()
 
     def end_wait(self) -> None:
-        """Note how long a follower waited. Who asked the upstream itself has noted it."""
-        if self.waits_since and self.note.collapsed and not self.note.upstream_s:
+        """Note, once, how long a follower waited. Who asked the upstream itself has noted it."""
+        if self.waits_since and self.note.collapsed:
             self.note.upstream_s = time.perf_counter() - self.waits_since
+            self.waits_since = 0.0
 
 
 def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
@@ -85,4 +91,5 @@ def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
         family=family,
         route=route,
         began=time.perf_counter(),
+        asked=scope.get(ASKED),
     )

@@ -33,6 +33,8 @@ class Directives:
     no_store: bool = False
     """Take no part in caching: neither read nor store."""
     max_age: float | None = None
+    min_fresh: float | None = None
+    """How much of its lifetime an answer has to have left at least."""
     only_if_cached: bool = False
     ttl: float | None = None
     """How long the new answer may be kept at most."""
@@ -50,12 +52,15 @@ def read_directives(headers: Mapping[str, str], body: Mapping[str, Any]) -> Dire
     Raises `RequestError` 400 naming the header or field that cannot be read. What RFC 9111 has a
     cache ignore (unknown directives, malformed numbers in `Cache-Control`) is ignored.
     """
-    control = headers.get("cache-control")
+    control = headers.get("cache-control", headers.get("pragma"))
     version = headers.get("trivet-version")
     tag = headers.get("trivet-tag")
     if control is None and version is None and tag is None and not body:
         return NONE
     asked = _cache_control(control or "")
+    if "cache-control" not in headers:
+        # HTTP/1.0's way to say it, and all that Pragma can say (RFC 7234 section 5.4).
+        asked = {name: None for name in asked if name == "no-cache"}
     return Directives(
         no_cache="no-cache" in asked or _flag(body, "no-cache") is True,
         # RFC 9111, section 5.2.1.5 forbids storing any part of the request; a caller who says so
@@ -66,6 +71,7 @@ def read_directives(headers: Mapping[str, str], body: Mapping[str, Any]) -> Dire
         max_age=_least(
             asked.get("max-age"), _seconds(body, "s-maxage"), _seconds(body, "s-max-age")
         ),
+        min_fresh=asked.get("min-fresh"),
         only_if_cached="only-if-cached" in asked,
         ttl=_seconds(body, "ttl"),
         versions=_versions(version) if version is not None else (),
@@ -85,10 +91,12 @@ def _cache_control(text: str) -> dict[str, float | None]:
     asked: dict[str, float | None] = {}
     for found in _DIRECTIVE.finditer(text):
         name, quoted, token = found.groups()
-        name = name.lower()
+        name, value = name.lower(), token if quoted is None else quoted
+        # Where one is given twice, the stricter counts.
         if name == "max-age":
-            age = _delta_seconds(token if quoted is None else quoted)
-            asked[name] = _least(asked.get(name), age)
+            asked[name] = _least(asked.get(name), _delta_seconds(value))
+        elif name == "min-fresh":
+            asked[name] = _most(asked.get(name), _delta_seconds(value))
         else:
             asked[name] = None
     return asked
@@ -102,6 +110,10 @@ def _delta_seconds(text: str | None) -> float | None:
 
 def _least(*values: float | None) -> float | None:
     return min((value for value in values if value is not None), default=None)
+
+
+def _most(*values: float | None) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _flag(body: Mapping[str, Any], name: str) -> bool | None:

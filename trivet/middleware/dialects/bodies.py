@@ -1,4 +1,4 @@
-"""What the Responses and Messages dialects share about request and answer bodies."""
+"""What the dialects share about request and answer bodies."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def check_types(body: dict[str, Any], kinds: Mapping[str, tuple[type, ...]]) -> 
         if allowed is not None and value is not None and type(value) not in allowed:
             names = " or ".join(_NAMES[kind] for kind in allowed if kind in _NAMES)
             raise RequestError(400, f"'{field}' must be {names}.", field=field)
+
+
+def model_of(body: Mapping[str, Any]) -> str:
+    """The model that the body names. Raises `RequestError` 400 if it names none."""
+    model = body.get("model")
+    if type(model) is not str or not model:
+        raise RequestError(400, "'model' must be a non-empty string.", field="model")
+    return model
 
 
 def compact(value: Any) -> bytes:

@@ -25,7 +25,7 @@ from trivet.canonical import dump, envelope
 from trivet.errors import RequestError
 from trivet.messages import Api, NotStored, Request, Usage
 from trivet.middleware.dialects.base import Headers, as_mapping, tells_error
-from trivet.middleware.dialects.bodies import compact, token_count
+from trivet.middleware.dialects.bodies import compact, model_of, token_count
 from trivet.middleware.dialects.openai_shapes import read
 
 PATH: Final = "/v1/embeddings"
@@ -61,9 +61,7 @@ class Vectors:
 def decode(raw: bytes, _headers: Headers) -> Batch:
     """Read a request. Raises `RequestError` naming the field."""
     body, directives, forward = read(raw)
-    model = body.get("model")
-    if type(model) is not str or not model:
-        raise RequestError(400, "'model' must be a non-empty string.", field="model")
+    model = model_of(body)
     encoding: Any = body.get("encoding_format")
     if encoding is None:
         encoding = "float"

@@ -17,6 +17,7 @@ from trivet.middleware.dialects.bodies import (
     check_types,
     compact,
     is_zero,
+    model_of,
     schema_of,
 )
 from trivet.middleware.dialects.messages_answer import judge_body
@@ -69,9 +70,7 @@ class MessagesDialect:
         """Read a request. Raises `RequestError` 400 naming the field that is wrong."""
         body, directives, forward = read(raw)
         check_types(body, _KINDS)
-        model = body.get("model")
-        if not model:
-            raise RequestError(400, "'model' must be a non-empty string.", field="model")
+        model = model_of(body)
         _check_messages(body.get("messages"))
         json_answer, schema = schema_of(_format(body))
         return Request(

@@ -55,7 +55,8 @@ def answer_fault(value: Any, kind: str, request: Request) -> Fault:
         return "upstream-error"
     if value.get("object") != kind:
         return "wrong-object"
-    if _is_flagged(value.get("moderation")):
+    moderation = value.get("moderation")
+    if moderation is not None and _is_flagged(moderation):
         return "moderation"
     indices: list[Any] = [
         as_mapping(choice).get("index") for choice in as_items(value.get("choices"))

@@ -13,6 +13,7 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Usage
 from trivet.middleware.dialects.base import as_mapping
+from trivet.middleware.dialects.bodies import model_of
 
 Json = dict[str, Any]
 
@@ -93,9 +94,7 @@ _NUMBER = (int, float, _NULL)
 
 def check(body: Json, fields: Fields) -> None:
     """Raise `RequestError` naming the field for a wrong type of a field that Trivet reads."""
-    model = body.get("model")
-    if type(model) is not str or not model:
-        raise RequestError(400, "'model' must be a non-empty string.", field="model")
+    model_of(body)
     for name, value in body.items():
         wanted = _TYPES.get(name)
         if wanted is not None and type(value) not in wanted[0]:

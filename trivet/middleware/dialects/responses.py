@@ -18,6 +18,7 @@ from trivet.middleware.dialects.bodies import (
     check_types,
     compact,
     is_zero,
+    model_of,
     schema_of,
 )
 from trivet.middleware.dialects.openai_shapes import end_user, error_body, read
@@ -133,12 +134,9 @@ class ResponsesDialect:
 
 def _model(body: dict[str, Any]) -> str:
     """A stored prompt may name the model itself; then the request need not."""
-    model = body.get("model")
-    if type(model) is str and model:
-        return model
-    if model is None and body.get("prompt") is not None:
+    if body.get("model") is None and body.get("prompt") is not None:
         return ""
-    raise RequestError(400, "'model' must be a non-empty string.", field="model")
+    return model_of(body)
 
 
 def _check_input(items: Any) -> None:
