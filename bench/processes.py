@@ -17,6 +17,7 @@ from bench.load import BenchError
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 60.0
+_MAIN = "from trivet.cli import main; main()"
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORES = {CORES[0]}
@@ -126,12 +127,19 @@ class Bench:
         made.wait_for()
         return made
 
-    def trivet(self, config: str, *, cores: set[int] = SERVER_CORES) -> Process:
-        """`trivet serve` with a config file of this text (ports are added)."""
+    def trivet(
+        self, config: str, *, cores: set[int] = SERVER_CORES, lacks: Sequence[str] = ()
+    ) -> Process:
+        """`trivet serve` with a config file of this text (ports are added).
+
+        It cannot import the packages that it `lacks`.
+        """
         port, admin = free_port(), free_port()
         file = self.folder / f"trivet-{port}.yaml"
         file.write_text(f"port: {port}\nadmin_port: {admin}\n{config}")
-        command = [*TRIVET, "serve", "--config", str(file)]
+        # What is None in sys.modules counts as not found.
+        code = f"import sys; sys.modules.update(dict.fromkeys({list(lacks)!r})); {_MAIN}"
+        command = [sys.executable, "-c", code, "serve", "--config", str(file)]
         env = {"XDG_STATE_HOME": str(self.folder / "state")}
         made = self.start(command, f"http://127.0.0.1:{port}", "trivet", cores, env)
         made.wait_for(f"http://127.0.0.1:{admin}/healthz")
@@ -155,6 +163,3 @@ class Bench:
         """Stop what still runs, the latest first."""
         for process in reversed(self._running):
             process.stop()
-
-
-TRIVET = (sys.executable, "-c", "from trivet.cli import main; main()")

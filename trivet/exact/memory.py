@@ -169,7 +169,9 @@ class MemoryStore:
             return
         node.main = before is not None and before.main
         self._make_room(node, bound)
-        shelf = self._shelves.setdefault(entry.tenant, _Shelf(bound))
+        shelf = self._shelves.get(entry.tenant)
+        if shelf is None:
+            shelf = self._shelves[entry.tenant] = _Shelf(bound)
         shelf.bound = bound
         shelf.nodes[entry.key] = node
         shelf.bytes += node.size
