@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts
@@ -13,9 +13,13 @@ from trivet.messages import ExactKey, Request, Usage
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders
+from trivet.middleware.status import CacheStatus
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.model import ExactSettings, TenantPolicy
 from trivet.telemetry import Outcome, Tier
+
+if TYPE_CHECKING:
+    from trivet.semantic.tier import Looked
 
 
 @dataclass(slots=True)
@@ -31,6 +35,10 @@ class Note:
     response_model: str = ""
     stored: bool = False
     collapsed: bool = False
+    similar: CacheStatus | None = None
+    """What the semantic tier did, where it was asked and did not answer."""
+    headers: RawHeaders = field(default_factory=list)
+    """More headers for the reply."""
 
 
 Asked = tuple[Question, Hit | Miss]
@@ -73,6 +81,12 @@ class Call:
     asked: Asked | None = None
     """What it was asked before this was decided, for a request that came before."""
     note: Note = field(default_factory=Note)
+    principal: str | None = None
+    """The end user, where the request names one; it scopes answers only where the policy says."""
+    body: bytes | None = None
+    """What goes upstream in place of the body as it came; never stored from."""
+    looked: Looked | None = None
+    """What the semantic tier found out about the question, to be learned with its answer."""
 
     @property
     def tenant(self) -> str:

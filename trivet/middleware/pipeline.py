@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from trivet.canonical import digest
 from trivet.errors import UpstreamError
@@ -22,8 +22,12 @@ from trivet.middleware.recall import Known
 from trivet.middleware.record import STALE_FOR, Leader, bound_of
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
+from trivet.middleware.suggest import Similarity, suggested_to
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.eligibility import Bypass, Eligible
+
+if TYPE_CHECKING:
+    from trivet.middleware.similar import Suggested
 
 _REPLAYED = Head(200, ((b"x-trivet-replayed", b"1"),), stream=False)
 """Head of a flight without an upstream call: its result is an answer out of the store."""
@@ -39,7 +43,9 @@ class CachePipeline:
         client: UpstreamClient,
         replies: Replies,
         collapse_wait: float,
+        similar: Similarity | None = None,
     ) -> None:
+        self._similar = similar
         self._exact = exact
         self._collapser = collapser
         self._client = client
@@ -61,9 +67,20 @@ class CachePipeline:
             call.remember(call, await self._labelled(call, found.entry))
             return self._reply.hit(call, call.note, found)
         call.note.outcome, call.note.reason = "miss", found.reason
+        if self._similar is not None and plan.lookup and not plan.pool:
+            similar = await self._similar.find(call, question)
+            if similar is not None:
+                return await self._suggest(call, similar)
         if plan.only_if_cached:
             return self._reply.not_cached(call)
         return await self._fetch(call, plan, question, found)
+
+    async def _suggest(self, call: Call, similar: Suggested) -> Reply:
+        """The answer to a similar question: in place of the model's, or beside it."""
+        if similar.looked.decision.kind == "hit":
+            return self._reply.similar(call, similar)
+        suggested_to(call, similar)
+        return await self._forward(call)
 
     async def again(self, known: Known, note: Note) -> Whole | Hit | Miss:
         """The reply to a request that came before.
@@ -99,7 +116,7 @@ class CachePipeline:
         began = time.perf_counter()
         try:
             response = await self._client.send(
-                call.upstream, "POST", call.target, call.headers, call.request.forward
+                call.upstream, "POST", call.target, call.headers, call.body or call.request.forward
             )
         except UpstreamError as error:
             call.note.upstream_s += time.perf_counter() - began
@@ -235,7 +252,7 @@ class CachePipeline:
                 headers = self._reply.upstream_headers(call, head.headers)
                 chunks = self._rest(call, flight, parts)
                 return Live(head.status, headers, chunks, flight.leave)
-        _note_result(call, await flight.result())
+        self._note_result(call, await flight.result())
         headers = self._reply.upstream_headers(call, head.headers)
         return Whole(head.status, headers, b"".join(parts))
 
@@ -248,7 +265,7 @@ class CachePipeline:
         yield b"".join(parts)
         async for chunk in flight:
             yield chunk
-        _note_result(call, await flight.result())
+        self._note_result(call, await flight.result())
 
     async def _stream(
         self, call: Call, flight: Subscription, leads: bool
@@ -267,26 +284,27 @@ class CachePipeline:
         if shape.rest():
             yield shape.rest()
         result = await flight.result()
-        _note_result(call, result)
+        self._note_result(call, result)
         if not leads and isinstance(result, Stored):
             await self._labelled(call, result.entry)
 
-
-def _note_result(call: Call, result: Result) -> None:
-    match result:
-        case Stored():
-            call.note.stored = not result.reason
-            if call.note.stored:
-                call.remember(call, result.entry)
-            call.note.reason = result.reason or call.note.reason
-            call.note.usage = result.entry.usage
-            call.note.response_model = result.entry.model
-        case Unstored():
-            call.note.reason = result.reason
-        case Failed():
-            call.note.outcome, call.note.reason = "error", result.error.reason
-        case _:
-            assert_never(result)
+    def _note_result(self, call: Call, result: Result) -> None:
+        match result:
+            case Stored():
+                call.note.stored = not result.reason
+                if call.note.stored:
+                    call.remember(call, result.entry)
+                    if self._similar is not None:
+                        self._similar.learn(call, result.entry)
+                call.note.reason = result.reason or call.note.reason
+                call.note.usage = result.entry.usage
+                call.note.response_model = result.entry.model
+            case Unstored():
+                call.note.reason = result.reason
+            case Failed():
+                call.note.outcome, call.note.reason = "error", result.error.reason
+            case _:
+                assert_never(result)
 
 
 _LARGE = 1 << 20

@@ -36,7 +36,7 @@ from trivet.middleware.routing import Routing, Target
 from trivet.middleware.upstream import UpstreamClient
 from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
-from trivet.policies.eligibility import Eligible, eligibility, end_user
+from trivet.policies.eligibility import Eligible, eligibility, end_user, named_user
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import settings_for
 
@@ -197,6 +197,7 @@ class Reception:
             waiting=visit.wait,
             note=visit.note,
             asked=visit.asked,
+            principal=named_user(settings, request, headers),
         )
 
     def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:

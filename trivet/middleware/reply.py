@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.exact.entry import Entry
@@ -15,7 +15,10 @@ from trivet.middleware.call import Asker, Call, Note, Whole
 from trivet.middleware.dialects.base import Dialect, error_from
 from trivet.middleware.headers import RawHeaders, new_request_id, to_caller
 from trivet.middleware.replay import render
-from trivet.middleware.status import CacheStatus, Forward, member
+from trivet.middleware.status import CacheStatus, Forward, cache_status, member
+
+if TYPE_CHECKING:
+    from trivet.middleware.similar import Suggested
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -52,6 +55,29 @@ class Replies:
             status += "; detail=stale-if-error"
         return [(b"cache-status", status.encode()), (b"age", b"%d" % age)]
 
+    def similar(self, call: Call, found: Suggested) -> Whole:
+        """The stored answer to a similar question."""
+        note, (entry, age, ttl) = call.note, found.hit
+        decision = found.looked.decision
+        status = cache_status(
+            CacheStatus("exact", fwd=_FORWARDS.get(note.reason, "miss")),
+            CacheStatus(
+                "semantic",
+                hit=True,
+                ttl=int(min(ttl, found.record.expires - found.looked.at)),
+                key=self._shown(entry.key),
+                detail=f"score={decision.score:.3f} threshold={decision.threshold:.3f}",
+            ),
+        )
+        extra = [
+            (b"cache-status", status.encode()),
+            (b"age", b"%d" % age),
+            (b"trivet-hit-id", found.record.id.encode()),
+        ]
+        note.outcome, note.tier, note.reason = "hit", "semantic", ""
+        note.usage, note.response_model = entry.usage, entry.model
+        return self._replay(call, entry, extra)
+
     def shared(self, call: Call, entry: Entry) -> Whole:
         """The answer of another caller's flight, which this one waited for."""
         note = call.note
@@ -78,7 +104,7 @@ class Replies:
             own = call.dialect.request_id_header.encode()
             kept = [item for item in kept if item[0] not in (own, b"set-cookie")]
             kept.append((own, new_request_id().encode()))
-        return [*kept, (b"cache-status", _status_of(call.note).encode())]
+        return [*kept, *call.note.headers, (b"cache-status", _status_of(call.note).encode())]
 
     def failed(self, call: Call, error: UpstreamError) -> Whole:
         """The upstream's failure, in the caller's dialect."""
@@ -114,7 +140,7 @@ _FORWARDS: Final[dict[str, Forward]] = {
 
 def _status_of(note: Note) -> str:
     forward: Forward = "bypass" if note.outcome == "bypass" else "miss"
-    return member(
+    exact = member(
         CacheStatus(
             "exact",
             fwd=_FORWARDS.get(note.reason, forward),
@@ -123,6 +149,7 @@ def _status_of(note: Note) -> str:
             detail=note.reason or None,
         )
     )
+    return exact if note.similar is None else f"{exact}, {member(note.similar)}"
 
 
 def _own_headers(dialect: Dialect, request: Request) -> RawHeaders:

@@ -14,7 +14,9 @@ from trivet.exact.tier import ExactTier, Hit, Question
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.texts import answer_text
+from trivet.middleware.status import CacheStatus
 from trivet.semantic.asked import Asked, read_asked
+from trivet.semantic.decide import Decision
 from trivet.semantic.tier import Asking, Learned, Looked, SemanticTier
 from trivet.semantic.types import Record
 from trivet.telemetry import Observer, SemanticLookup
@@ -65,7 +67,7 @@ class Similar:
         began = time.perf_counter()
         asked = _eligible(call)
         if isinstance(asked, str):
-            call.note.similar = asked
+            call.note.similar = CacheStatus("semantic", fwd="bypass", detail=asked)
             self._tell(call, "bypass", asked, began)
             return None
         asking = self._asking(call, asked)
@@ -81,8 +83,8 @@ class Similar:
         decision = call.looked.decision if call.looked else None
         if found is None and decision is not None:
             kind = "miss" if decision.kind in ("hit", "assist") else decision.kind
-            call.note.similar = decision.reason or "no-answer"
-            self._tell(call, kind, call.note.similar, began)
+            call.note.similar = _status(decision)
+            self._tell(call, kind, decision.reason or "no-answer", began)
         elif found is not None and decision is not None:
             self._tell(call, decision.kind, "", began)
             self._on_served(call, found)
@@ -122,7 +124,7 @@ class Similar:
 
     def _asking(self, call: Call, asked: Asked) -> Asking:
         policy = call.policy.semantic
-        user = call.end_user
+        user = call.principal
         return Asking(
             tenant=call.tenant,
             policy=policy,
@@ -158,6 +160,13 @@ class Similar:
                 seconds=time.perf_counter() - began,
             )
         )
+
+
+def _status(decision: Decision) -> CacheStatus:
+    reason = decision.reason or "no-answer"
+    refused = reason.startswith(("intent-", "rule-", "unread", "unsure"))
+    detail = f"shadow-{reason}" if decision.kind == "shadow" else reason
+    return CacheStatus("semantic", fwd="bypass" if refused else "miss", detail=detail)
 
 
 def _eligible(call: Call) -> Asked | str:

@@ -81,8 +81,11 @@ def eligibility(
 
 def end_user(settings: ExactSettings, request: Request, headers: Mapping[str, str]) -> str | None:
     """The end user's id from where the policy says; None if there is none. Names in lower case."""
-    if not settings.user_scope:
-        return None
+    return named_user(settings, request, headers) if settings.user_scope else None
+
+
+def named_user(settings: ExactSettings, request: Request, headers: Mapping[str, str]) -> str | None:
+    """The end user that the request names, whether or not answers are scoped by it."""
     if settings.user_from == "body":
         return request.user or None
     return headers.get(settings.user_from.removeprefix("header:").lower(), "").strip() or None

@@ -77,6 +77,8 @@ class Looked:
     partition: Partition | None = None
     vector: Vectors | None = None
     intention: Intention | None = None
+    at: float = 0.0
+    """When it was looked up, in Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class SemanticTier:
             self._closed(asking.tenant, asking.policy, intention.intent),
         )
         decision = decide(intention, found, standing, asking.policy, now)
-        return Looked(decision, asking, partition, vector, intention)
+        return Looked(decision, asking, partition, vector, intention, now)
 
     async def _verify(self, engine: Engine, neighbour: Neighbour, text: str) -> Verdict:
         pair = TextPair(neighbour.record.text, text, neighbour.cosine)
