@@ -7,29 +7,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import click
 
 from trivet.errors import CacheError, ConfigError
+from trivet.eval.commands import eval_group
 
-P = ParamSpec("P")
-R = TypeVar("R")
 FINDING, USAGE = 1, 2
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
 
-def _told(command: Callable[P, R]) -> Callable[P, R]:
+class _Told(click.Group):
     """Errors that Trivet raises on purpose become a sentence and an exit code."""
 
-    @wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+    def invoke(self, ctx: click.Context) -> Any:
         try:
-            return command(*args, **kwargs)
+            return super().invoke(ctx)
         except ConfigError as error:
             for problem in error.problems:
                 click.echo(f"error: {problem}", err=True)
@@ -38,10 +34,8 @@ def _told(command: Callable[P, R]) -> Callable[P, R]:
             click.echo(f"error: {error}", err=True)
             sys.exit(FINDING)
 
-    return run
 
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Told, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="trivet", prog_name="trivet")
 def main() -> None:
     """Trivet: the three-tier cache between an LLM app and its model."""
@@ -61,7 +55,6 @@ def main() -> None:
 @click.option("--workers", type=click.IntRange(1, 64), help="Worker processes.  [default: 1]")
 @click.option("--log-requests", is_flag=True, default=None, help="One log line per request.")
 @click.option("--log-format", type=click.Choice(["console", "json"]))
-@_told
 def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) -> None:
     """Run the proxy in front of one or more upstreams."""
     from trivet.middleware.run import serve as run
@@ -74,7 +67,6 @@ def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) ->
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True)
 @click.option("--delay-ms", type=click.IntRange(0), default=0, show_default=True)
-@_told
 def upstream(host: str, port: int, delay_ms: int) -> None:
     """Run the built-in upstream for tests and trials. It is not a model.
 
@@ -95,7 +87,6 @@ def engine() -> None:
 @click.option("--model", default="smollm2", show_default=True, help="smollm2, a GGUF, or a folder.")
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=9100, show_default=True)
-@_told
 def engine_serve(model: str, host: str, port: int) -> None:
     """Serve a model behind the OpenAI chat route, one request at a time."""
     from trivet.prefix.engine.server import run
@@ -110,7 +101,6 @@ def engine_serve(model: str, host: str, port: int) -> None:
 )
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files for editors.")
 @as_json
-@_told
 def check(directory: Path | None, config_file: Path | None, schema: bool, as_json: bool) -> None:
     """Validate the policy files in DIRECTORY."""
     from trivet.middleware import inspect
@@ -130,7 +120,6 @@ def check(directory: Path | None, config_file: Path | None, schema: bool, as_jso
 @click.option("--admin", metavar="URL", help="Ask the running proxy behind this admin port.")
 @click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 @as_json
-@_told
 def explain(
     request_file: Path, admin: str | None, admin_key: str | None, as_json: bool, **given: Any
 ) -> None:
@@ -169,7 +158,6 @@ def keygen(as_json: bool) -> None:
 @click.option("--admin", default="http://127.0.0.1:8081", show_default=True, metavar="URL")
 @click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 @as_json
-@_told
 def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which: Any) -> None:
     """Forget stored answers of a tenant in every process of a running proxy."""
     from trivet.middleware.admin_client import AdminClient
@@ -183,6 +171,8 @@ def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which
         answers = "1 stored answer" if count == 1 else f"{count} stored answers"
         click.echo(f"{answers} of {tenant} deleted.")
 
+
+main.add_command(eval_group)
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,224 @@
+"""Reads labelled pairs from JSONL and CSV. Every finding names the file, the line and the field.
+
+Columns: `a`, `b` and `same`; `slice`, `group`, `id`, `context` and `ambiguous` may be absent;
+others are ignored. `a` and `b` are texts or, in JSONL, message lists. `context` is shared by both
+sides, `context_a` and `context_b` are of one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trivet import canonical
+from trivet.errors import ConfigError, Problem
+from trivet.eval.pairs import Contexts, LabelledPair, digest
+from trivet.messages import Api
+from trivet.semantic.asked import read_asked
+
+_SHOWN = 20
+"""Findings that are told: a file with another layout has one on every line."""
+_YES = frozenset({"true", "1", "yes"})
+_NO = frozenset({"false", "0", "no"})
+_UNREAD = {
+    "multi-part": "the last message has to be one text, without images or files",
+    "empty": "the last message is empty",
+    "too-long": "the last message is longer than what is ever compared",
+    "unreadable": "the messages cannot be read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PairFile:
+    """The pairs of one file, and what its reader should be told about them."""
+
+    pairs: tuple[LabelledPair, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Names the set, whatever the order of its rows (`pairs.digest`)."""
+        return digest(self.pairs)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What is known half-way through a file."""
+
+    file: str
+    pairs: list[LabelledPair] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    ambiguous: int = 0
+
+    def problem(self, line: int, name: str, message: str) -> None:
+        self.problems.append(Problem(self.file, line, 1 if line else 0, name, message))
+
+
+def load_pairs(path: Path) -> PairFile:
+    """Read a file: CSV where its name ends in `.csv`, else JSONL (one object a line), UTF-8.
+
+    Rows marked `ambiguous` count as different, which a note says. Raises `ConfigError`.
+    """
+    reading = _Reading(str(path))
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(
+            Problem(str(path), 0, 0, "", f"cannot be read: {error.strerror}")
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            Problem(str(path), 0, 0, "", f"is not UTF-8 at byte {error.start}")
+        ) from None
+    rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
+    for line, row in rows(text, reading):
+        pair = _pair(row, line, reading)
+        if pair is not None:
+            reading.pairs.append(pair)
+    return _finished(reading)
+
+
+def _finished(reading: _Reading) -> PairFile:
+    if not reading.pairs and not reading.problems:
+        reading.problem(0, "", "has no pairs in it")
+    if reading.problems:
+        shown = reading.problems[:_SHOWN]
+        left = len(reading.problems) - len(shown)
+        if left:
+            shown.append(Problem(reading.file, 0, 0, "", f"{left} more findings like these"))
+        raise ConfigError(*shown)
+    notes: list[str] = []
+    if reading.ambiguous:
+        rows = "1 row" if reading.ambiguous == 1 else f"{reading.ambiguous} rows"
+        notes.append(f"{rows} marked ambiguous: taken as different.")
+    again = len(reading.pairs) - len(
+        {(pair.a, pair.b, pair.same, pair.context) for pair in reading.pairs}
+    )
+    if again:
+        rows = "1 row repeats" if again == 1 else f"{again} rows repeat"
+        notes.append(f"{rows} an earlier one: bounds take every row for a question of its own.")
+    return PairFile(tuple(reading.pairs), tuple(notes))
+
+
+def _json_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    for line, one in enumerate(text.split("\n"), 1):
+        if not one.strip():
+            continue
+        try:
+            row = json.loads(one)
+        except (json.JSONDecodeError, RecursionError) as error:
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            reading.problem(line, "", f"is not JSON: {reason}")
+            continue
+        if type(row) is not dict:
+            reading.problem(line, "", "each line has to be one JSON object")
+            continue
+        yield line, row
+
+
+def _csv_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        names = rows.fieldnames or []
+        missing = [name for name in ("a", "b", "same") if name not in names]
+        for name in missing:
+            reading.problem(1, name, "the header has no such column")
+        if missing:
+            return
+        for row in rows:
+            if None in row:
+                reading.problem(rows.line_num, "", "has more cells than the header")
+                continue
+            yield rows.line_num, {key: value for key, value in row.items() if value is not None}
+    except csv.Error as error:
+        reading.problem(rows.line_num, "", f"is not CSV: {error}")
+
+
+def _pair(row: Mapping[str, Any], line: int, reading: _Reading) -> LabelledPair | None:
+    before = len(reading.problems)
+    a, context_a = _side(row, "a", line, reading)
+    b, context_b = _side(row, "b", line, reading)
+    same = _same(row, line, reading)
+    names = {name: _name(row, name, line, reading) for name in ("slice", "group", "id")}
+    if len(reading.problems) > before:
+        return None
+    if _flag(row.get("ambiguous")):
+        reading.ambiguous += 1
+        same = False
+    return LabelledPair(a, b, same, context=Contexts(context_a, context_b), **names)
+
+
+def _side(row: Mapping[str, Any], side: str, line: int, reading: _Reading) -> tuple[str, str]:
+    text, history = _text(row, side, line, reading)
+    given = row.get(f"context_{side}", row.get("context"))
+    if given in (None, ""):
+        return text, history
+    told = given if isinstance(given, str) else canonical.dump(given).decode()
+    return text, f"{told}\n{history}" if history else told
+
+
+def _text(row: Mapping[str, Any], side: str, line: int, reading: _Reading) -> tuple[str, str]:
+    value = row.get(side)
+    if isinstance(value, str):
+        if not value.strip():
+            reading.problem(line, side, "is empty")
+        elif not _is_text(value):
+            reading.problem(line, side, "has half of a surrogate pair in it")
+        return value, ""
+    if isinstance(value, list):
+        return _conversation(value, side, line, reading)
+    told = "is missing" if value is None else "has to be a text or a list of messages"
+    reading.problem(line, side, told)
+    return "", ""
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _conversation(messages: list[Any], side: str, line: int, reading: _Reading) -> tuple[str, str]:
+    """The last user message, and the hash of the rest: empty where there is no rest."""
+    asked = read_asked(Api.CHAT, canonical.dump({"messages": messages}))
+    if isinstance(asked, str):
+        reading.problem(
+            line, side, _UNREAD.get(asked, "the last message has to be the user's, as a text")
+        )
+        return "", ""
+    if messages == [{"role": "user", "content": asked.text}]:
+        return asked.text, ""
+    return asked.text, canonical.sha256(asked.rest).hex()
+
+
+def _same(row: Mapping[str, Any], line: int, reading: _Reading) -> bool:
+    value = row.get("same")
+    if value is None:
+        reading.problem(line, "same", "is missing")
+        return False
+    word = str(value).strip().casefold() if isinstance(value, (str, bool, int)) else ""
+    if word not in _YES | _NO:
+        reading.problem(line, "same", "has to be true or false, 1 or 0, yes or no")
+    return word in _YES
+
+
+def _name(row: Mapping[str, Any], name: str, line: int, reading: _Reading) -> str:
+    value = row.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        reading.problem(line, name, "has to be a text or a whole number")
+        return ""
+    return str(value)
+
+
+def _flag(value: Any) -> bool:
+    """Anything but a no: data sets write the reason in this place."""
+    return bool(value) and str(value).strip().casefold() not in _NO | {""}

@@ -1,0 +1,100 @@
+"""Recorded traffic read back, in the order in which the requests arrived.
+
+Lines are written when a request ends, by several processes and to several files: in the files they
+are out of order. One pass checks every line and notes its time and place; the rows themselves are
+read when they are played, so that a log need not fit into memory.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from trivet.errors import ConfigError, Problem
+from trivet.policies.traffic import Traffic, read_line
+
+_SHOWN = 20
+"""Findings that are told: a file of another kind has one on every line."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficFiles:
+    """One or several log files, as they were when they were checked."""
+
+    paths: tuple[Path, ...]
+    _files: array[int]
+    _places: array[int]
+    """Byte offsets of the lines, in the order of time."""
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Traffic]:
+        """The rows by arrival; of one instant, in the order of the files and lines.
+
+        Raises `ConfigError` where a file was changed meanwhile.
+        """
+        with ExitStack() as stack:
+            files = [stack.enter_context(path.open("rb")) for path in self.paths]
+            for number, place in zip(self._files, self._places, strict=True):
+                files[number].seek(place)
+                yield read_line(files[number].readline(), str(self.paths[number]), 0)
+
+
+def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
+    """Check the files' lines. Raises `ConfigError` with what is wrong, by file, line and field.
+
+    A last line without its line feed is being written, or was cut off: it is left out, and a note
+    says so. A file without lines is fine.
+    """
+    times, files, places = array("d"), array("q"), array("q")
+    problems: list[Problem] = []
+    notes: list[str] = []
+    for number, path in enumerate(paths):
+        try:
+            with path.open("rb") as file:
+                for place, at in _checked(path, file, problems, notes):
+                    times.append(at)
+                    files.append(number)
+                    places.append(place)
+        except OSError as error:
+            problems.append(Problem(str(path), 0, 0, "", f"cannot be read: {error.strerror}"))
+        if len(problems) > _SHOWN:
+            raise ConfigError(*problems[:_SHOWN])
+    if problems:
+        raise ConfigError(*problems)
+    order = sorted(range(len(times)), key=times.__getitem__)
+    return TrafficFiles(
+        tuple(paths),
+        array("q", (files[at] for at in order)),
+        array("q", (places[at] for at in order)),
+        tuple(notes),
+    )
+
+
+def _checked(
+    path: Path, file: BinaryIO, problems: list[Problem], notes: list[str]
+) -> Iterator[tuple[int, float]]:
+    """Byte offset and time of each line that is sound."""
+    place = 0
+    end = os.fstat(file.fileno()).st_size
+    for line, raw in enumerate(file, 1):
+        start, place = place, place + len(raw)
+        if not raw.endswith(b"\n") or place > end:
+            if place <= end:
+                notes.append(f"{path}: the last line was cut off, and left out.")
+            return
+        if not raw.strip():
+            continue
+        try:
+            yield start, read_line(raw, str(path), line).at
+        except ConfigError as error:
+            problems.extend(error.problems)
+            if len(problems) > _SHOWN:
+                return
