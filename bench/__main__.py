@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import collapse, hits, misses, report, resources
+from bench import collapse, hits, misses, report, resources, search, semantic_embed
 from bench.load import BenchError
 from bench.measure import FULL, QUICK, Effort
 from bench.peers import litellm
@@ -36,6 +36,8 @@ PARTS = {
     "bounded": resources.bounded,
     "entries": _entries,
     "collapse": collapse.collapsed,
+    "embed": semantic_embed.embedding,
+    "search": search.searched,
     "litellm": litellm.beside,
 }
 

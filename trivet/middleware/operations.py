@@ -19,6 +19,7 @@ from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
+from trivet.middleware.semantics import Semantics
 from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
@@ -43,6 +44,7 @@ class Operations:
         self._explainer = explainer
         self._health = health
         self.draining = False
+        self.semantics: Semantics | None = None
 
     @property
     def tenants(self) -> Mapping[str, TenantPolicy]:
@@ -58,7 +60,8 @@ class Operations:
                 "policies", True, "stale", f"the old set is in use: {self._source.problem}"
             )
         server = Component("server", not self.draining, "draining" if self.draining else "up")
-        return Readiness(server.ok, (server, policies, *stores))
+        semantic = () if self.semantics is None else self.semantics.components()
+        return Readiness(server.ok, (server, policies, *stores, *semantic))
 
     async def stats(self) -> dict[str, Any]:
         """Figures of this process and of its store."""
@@ -83,7 +86,10 @@ class Operations:
         label = f"tag:{tag}" if tag is not None else None
         if version is not None:
             label = f"version:{version}"
-        return await self._store.purge(tenant, label, time.time())
+        now = time.time()
+        if self.semantics is not None:
+            await self.semantics.purge(tenant, label, now)
+        return await self._store.purge(tenant, label, now)
 
     async def reload(self) -> PolicyReload:
         """Read the policies again."""

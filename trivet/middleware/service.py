@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
+from importlib import import_module
 from pathlib import Path
 
 from trivet.canonical import mac
@@ -39,6 +40,7 @@ from trivet.middleware.recall import Recall
 from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
 from trivet.middleware.routing import Routing, unknown_upstreams
+from trivet.middleware.semantics import OpenTier, Semantics
 from trivet.middleware.stores import fleet_of, store_of
 from trivet.middleware.tracing import otlp_observer
 from trivet.middleware.upstream import UpstreamClient
@@ -106,7 +108,10 @@ async def _open(
     stack.push_async_callback(store.close)
     await _warm(store)
     tier = ExactTier(store, observer, patience_s=_PATIENCE * config.store.budget)
+    semantics = _semantics(config, secret, seal, (source, tier, observer))
+    stack.push_async_callback(semantics.close)
     operations = Operations(source, store, metrics, observer, Explainer(routing, secret), health)
+    operations.semantics = semantics
     codec = _event_codec(seal)
     fleet = await fleet_of(config.store, seal, codec, observer, stack)
     if hub is not None:
@@ -121,7 +126,7 @@ async def _open(
     replies = Replies(mac(secret, b"trivet-shown-key"))
     recall = Recall()
     tiers = Tiers(
-        CachePipeline(tier, collapser, upstream, replies, config.collapse_wait),
+        CachePipeline(tier, collapser, upstream, replies, config.collapse_wait, semantics),
         Embeddings(tier, collapser, upstream, replies, config.collapse_wait),
         upstream,
         recall,
@@ -144,6 +149,29 @@ async def _open(
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)
     return ProxyApp(reception, observer), quick, operations
+
+
+def _semantics(
+    config: ServerConfig,
+    secret: bytes,
+    seal: Seal,
+    parts: tuple[PolicySource, ExactTier, Observer],
+) -> Semantics:
+    source, tier, observer = parts
+
+    async def opening() -> OpenTier:
+        # Brings numpy and more with it: in a thread, so that requests go on meanwhile.
+        module = await asyncio.to_thread(import_module, "trivet.middleware.similar_parts")
+        around = module.Surroundings(
+            tier, config.store, seal, secret, observer, lambda: source.current.tenants
+        )
+        opened: OpenTier = await module.open_tier(around)
+        return opened
+
+    semantics = Semantics(opening, observer)
+    if any(policy.semantic.mode != "off" for policy in source.current.tenants.values()):
+        semantics.begin()
+    return semantics
 
 
 def _observers(config: ServerConfig, health: StoreHealth) -> tuple[PrometheusObserver, Observer]:

@@ -45,13 +45,16 @@ class Index(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """How the tier changes what is stored, here and in the other processes."""
+class Feed:
+    """How the tier changes what is stored, here and in the other processes. Raises nothing."""
 
     add: Callable[[Record], Awaitable[None]]
     confirm: Callable[[Record], Awaitable[None]]
     remove: Callable[[str, str], Awaitable[None]]
     """Tenant and record id."""
+    building: Callable[[], bool]
+    """Whether the index is still being read in after the start."""
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +101,14 @@ class SemanticTier:
         self,
         engines: Engines,
         index: Index,
-        changes: Changes,
+        feed: Feed,
         closed: Callable[[str, SemanticPolicy, Intent], str],
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`closed` tells why the running measurement has closed a tenant's intent, or nothing."""
         self._engines = engines
         self._index = index
-        self._changes = changes
+        self._feed = feed
         self._closed = closed
         self._clock = clock
 
@@ -115,7 +118,7 @@ class SemanticTier:
         if isinstance(engine, str):
             return Looked(Decision("miss", engine), asking)
         try:
-            vector = await engine.embedder.embed(asking.text)
+            vector = await engine.embedder.embed(asking.text, asking.tenant)
             return await self._look(engine, asking, vector)
         except EmbedderError as error:
             return Looked(Decision("miss", f"embedder-{error.reason}"), asking)
@@ -146,6 +149,8 @@ class SemanticTier:
             self._closed(asking.tenant, asking.policy, intention.intent),
         )
         decision = decide(intention, found, standing, asking.policy, now)
+        if decision.reason == "no-neighbour" and self._feed.building():
+            decision = Decision("miss", "index-building")
         return Looked(decision, asking, partition, vector, intention, now)
 
     async def _verify(self, engine: Engine, neighbour: Neighbour, text: str) -> Verdict:
@@ -171,7 +176,7 @@ class SemanticTier:
         if quarantine and near and looked.decision.reason == "quarantine":
             await self._vouch(near.record, asking.principal, quarantine, agrees=agrees)
         ttl = asking.policy.intent_ttl.get(intention.intent, asking.policy.ttl)
-        await self._changes.add(
+        await self._feed.add(
             Record(
                 id=secrets.token_hex(16),
                 tenant=asking.tenant,
@@ -198,13 +203,13 @@ class SemanticTier:
             seen = (*seen, principal)
         answers = record.answers + agrees
         confirmed = len(seen) >= quarantine.users or answers >= quarantine.answers
-        await self._changes.confirm(
+        await self._feed.confirm(
             replace(record, seen=seen, answers=answers, confirmed=confirmed)
         )
 
     async def forget(self, tenant: str, record_id: str) -> None:
         """Take a record out: its answer is gone, or it was reported as wrong."""
-        await self._changes.remove(tenant, record_id)
+        await self._feed.remove(tenant, record_id)
 
 
 def _unlearned(asking: Asking, intention: Intention) -> str:

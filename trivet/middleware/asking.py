@@ -1,0 +1,42 @@
+"""What of a call the semantic tier is asked: the compared text, or the reason why it is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trivet.canonical import mac
+from trivet.exact.key import exact_key
+from trivet.messages import ExactKey
+from trivet.middleware.call import Call
+from trivet.semantic.asked import Asked, read_asked
+
+
+def asked_of(call: Call) -> Asked | str:
+    """The compared text and the rest; a string is why it is not looked up.
+
+    The reasons are those of `read_asked`, `tools` and `turns`.
+    """
+    policy = call.policy.semantic
+    if call.request.tools and policy.tools == "bypass":
+        return "tools"
+    asked = read_asked(call.request.api, call.request.canonical)
+    if isinstance(asked, Asked) and asked.turns > policy.max_turns:
+        return "turns"
+    return asked
+
+
+def rest_of(call: Call, asked: Asked) -> ExactKey:
+    """Digest of all that has to be equal but the text: the request's exact key without it."""
+    return exact_key(replace(call.parts, canonical=asked.rest))
+
+
+def principal_of(call: Call, secret: bytes) -> str:
+    """Opaque name of the end user, 16 hex digits; one for all where none is named."""
+    user = call.principal or ""
+    return mac(secret, user.encode("utf-8", "surrogatepass"))[:8].hex()
+
+
+def may_write(call: Call) -> bool:
+    """Whether the policy lets this user write entries that others get."""
+    writers = call.policy.semantic.writers
+    return writers is None or call.principal in writers

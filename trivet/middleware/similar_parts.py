@@ -1,0 +1,204 @@
+"""Builds the semantic tier of one process. Imported in a thread: it brings numpy with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trivet.canonical import mac
+from trivet.errors import StoreError
+from trivet.exact.entry import Entry
+from trivet.exact.seal import Seal
+from trivet.exact.tier import ExactTier, Question
+from trivet.middleware.call import Call
+from trivet.middleware.config import StoreConfig, state_dir
+from trivet.middleware.control import Component
+from trivet.middleware.similar import Similar, Suggested
+from trivet.middleware.stores import store_url
+from trivet.policies.calibration import Chain as ChainName
+from trivet.policies.model import TenantPolicy
+from trivet.semantic.batching import BatchedEmbedder
+from trivet.semantic.chain import Chain
+from trivet.semantic.embedders import open_embedder
+from trivet.semantic.engines import Engines
+from trivet.semantic.follower import IndexFollower
+from trivet.semantic.gate import load_gate
+from trivet.semantic.memory_records import MemoryRecords
+from trivet.semantic.partitions import PartitionedIndex
+from trivet.semantic.records import (
+    Added,
+    Confirmed,
+    Event,
+    Purged,
+    RecordBound,
+    RecordStore,
+    Removed,
+)
+from trivet.semantic.sqlite_records import SqliteRecords
+from trivet.semantic.tier import Feed, SemanticTier
+from trivet.semantic.types import Embedder, Record
+from trivet.semantic.verifiers import open_chain
+from trivet.telemetry import Observer
+
+_DEADLINE_S = 0.5
+_UNDECLARED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the tier needs of the process that it runs in."""
+
+    exact: ExactTier
+    store: StoreConfig
+    seal: Seal
+    secret: bytes
+    observer: Observer
+    tenants: Callable[[], Mapping[str, TenantPolicy]]
+
+
+class Chains:
+    """Opens chains; an embedder that several of them use is opened once. For one thread each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._embedders: dict[str, Embedder] = {}
+
+    def open(self, embedder: str, chain: ChainName) -> Chain:
+        """Blocking. Raises `CacheError`."""
+        found = self._embedders.get(embedder)
+        if found is None:
+            found = self._embedders[embedder] = open_embedder(embedder, self._folder)
+        return open_chain(chain, found, gate=load_gate())
+
+
+class OpenSemantics:
+    """The tier, and what keeps it in step with the other processes."""
+
+    def __init__(
+        self,
+        similar: Similar,
+        index: PartitionedIndex,
+        follower: IndexFollower,
+        engines: Engines,
+        stack: AsyncExitStack,
+    ) -> None:
+        self._similar = similar
+        self._index = index
+        self._follower = follower
+        self._engines = engines
+        self._stack = stack
+
+    async def find(self, call: Call, question: Question) -> Suggested | None:
+        """See `suggest.Similarity`."""
+        return await self._similar.find(call, question)
+
+    def learn(self, call: Call, entry: Entry) -> None:
+        """See `suggest.Similarity`."""
+        self._similar.learn(call, entry)
+
+    async def purge(self, tenant: str, label: str | None, at: float) -> None:
+        """Forget records here and in the other processes."""
+        await _tell(self._follower, Purged(tenant, label, at))
+
+    async def wrong(self, tenant: str, record_id: str, verdict: str) -> bool:
+        """Take a verdict on a record; False if the tenant has no such record."""
+        record = self._index.find(tenant, record_id)
+        if record is None:
+            return False
+        if verdict == "wrong":
+            await _tell(self._follower, Removed(tenant, record_id))
+        return True
+
+    def components(self) -> tuple[Component, ...]:
+        """For readiness."""
+        progress = self._follower.progress
+        held = self._index.stats()
+        detail = f"{held.entries} entries"
+        if progress.phase == "building":
+            detail = f"building the index: {progress.share:.0%}"
+        elif progress.phase == "waiting":
+            detail = f"{progress.reason}: new entries of other processes are not seen"
+        state = {"following": "up", "building": "building", "waiting": "degraded"}[progress.phase]
+        troubles = [
+            *self._engines.trouble,
+            *(one.embedder.trouble for one in self._engines.open_engines if one.embedder.trouble),
+        ]
+        if troubles:
+            state, detail = "down", f"{'; '.join(troubles)}: the tier serves nothing"
+        return (Component("semantic", True, state, detail),)
+
+    async def close(self) -> None:
+        """Close index, records and models."""
+        await self._stack.aclose()
+
+
+async def open_tier(around: Surroundings) -> OpenSemantics:
+    """Open the tier. Models are loaded when a policy first names them."""
+    async with AsyncExitStack() as stack:
+        bound = RecordBound(lambda tenant: _bound(around.tenants(), tenant))
+        records = records_of(around.store, around.seal, bound, around.observer)
+        stack.push_async_callback(records.close)
+        index = PartitionedIndex(bound.of)
+        follower = IndexFollower(records, index, around.observer)
+        follower.start()
+        stack.push_async_callback(follower.close)
+        engines = Engines(
+            Chains(state_dir(os.environ)).open,
+            lambda chain: BatchedEmbedder(
+                chain.embedder, deadline_s=_DEADLINE_S, observer=around.observer
+            ),
+            around.observer,
+        )
+        stack.push_async_callback(engines.close)
+        tier = SemanticTier(engines, index, _feed(follower), lambda tenant, policy, intent: "")
+        similar = Similar(
+            tier, around.exact, mac(around.secret, b"trivet-principal"), around.observer
+        )
+        stack.push_async_callback(similar.close)
+        return OpenSemantics(similar, index, follower, engines, stack.pop_all())
+
+
+def _bound(tenants: Mapping[str, TenantPolicy], tenant: str) -> int:
+    policy = tenants.get(tenant)
+    return _UNDECLARED if policy is None else policy.semantic.max_entries
+
+
+def _feed(follower: IndexFollower) -> Feed:
+    async def add(record: Record) -> None:
+        await _tell(follower, Added(record))
+
+    async def confirm(record: Record) -> None:
+        await _tell(follower, Confirmed(record))
+
+    async def remove(tenant: str, record_id: str) -> None:
+        await _tell(follower, Removed(tenant, record_id))
+
+    return Feed(add, confirm, remove, lambda: follower.progress.phase == "building")
+
+
+async def _tell(follower: IndexFollower, event: Event) -> None:
+    # The follower tells of a store in trouble by itself; what it holds is served meanwhile.
+    with suppress(StoreError):
+        await follower.tell(event)
+
+
+def records_of(
+    config: StoreConfig, seal: Seal, bound: RecordBound, observer: Observer
+) -> RecordStore:
+    """Where records are kept: beside the exact store's entries."""
+    url = store_url(config)
+    if url.startswith("sqlite:"):
+        path = Path(url.removeprefix("sqlite:"))
+        return SqliteRecords(
+            path.with_name(f"{path.name}-semantic"), seal, bound, observer=observer
+        )
+    if url.startswith(("redis", "valkey")):
+        from trivet.exact.redis_client import connect, parse_url
+        from trivet.semantic.redis_records import RedisRecords
+
+        link = connect(parse_url(url), timeout_s=2.0, connect_s=1.0, connections=8)
+        return RedisRecords(link, seal, bound, observer=observer)
+    return MemoryRecords()
