@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from trivet.canonical import digest
 from trivet.errors import EmbedderError
@@ -26,9 +26,11 @@ from trivet.semantic.types import (
     Partition,
     Record,
     TextPair,
-    Vectors,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from trivet.semantic.types import Vectors
 
 _TAG = b"trivet-semantic-v1"
 _SLOW_CHAIN_S = 0.25
@@ -54,7 +56,6 @@ class Feed:
     """Tenant and record id."""
     building: Callable[[], bool]
     """Whether the index is still being read in after the start."""
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,9 @@ class SemanticTier:
         quarantine = asking.policy.quarantine
         near = looked.decision.neighbour
         if quarantine and near and looked.decision.reason == "quarantine":
+            # The one in quarantine gathers what speaks for it: a second one would share the votes.
             await self._vouch(near.record, asking.principal, quarantine, agrees=agrees)
+            return "vouched"
         ttl = asking.policy.intent_ttl.get(intention.intent, asking.policy.ttl)
         await self._feed.add(
             Record(
@@ -203,9 +206,7 @@ class SemanticTier:
             seen = (*seen, principal)
         answers = record.answers + agrees
         confirmed = len(seen) >= quarantine.users or answers >= quarantine.answers
-        await self._feed.confirm(
-            replace(record, seen=seen, answers=answers, confirmed=confirmed)
-        )
+        await self._feed.confirm(replace(record, seen=seen, answers=answers, confirmed=confirmed))
 
     async def forget(self, tenant: str, record_id: str) -> None:
         """Take a record out: its answer is gone, or it was reported as wrong."""
