@@ -197,7 +197,7 @@ class TestExplain:
             "looks up; keeps a complete answer for 60 s; stands in for errors 5 s longer; "
             "does not keep tool calls"
         )
-        assert (semantic.open, semantic.reason) == (False, "no-calibration")
+        assert (semantic.open, semantic.reason) == (False, "off")
         assert prefix.open
         assert found.ttl == 60
 
@@ -274,7 +274,7 @@ class TestText:
             "Delivery  stream",
             "Versions  prompt=7 (policy), docs=3 (request)",
             f"Key       {found.keys[0]}",
-            "semantic  closed  no-calibration: no calibration for an embedder is loaded",
+            "semantic  closed  off: the policy leaves the tier off (semantic.mode)",
             "body messages          1 items, 32 bytes",
             "accept, trivet-route, trivet-version",
             "rules that match  exact.rules[0]",

@@ -11,6 +11,7 @@ from trivet.exact.key import KeyParts, exact_key, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.dialects import embeddings
 from trivet.middleware.dialects.base import Headers
+from trivet.middleware.explain_semantic import semantic_view
 from trivet.middleware.omitted import Omitted, omitted
 from trivet.middleware.sample import Sample
 from trivet.policies.directives import Directives, entry_labels, read_directives
@@ -116,7 +117,11 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
         key_fields=_key_fields(sample, parts),
         left_out=omitted(sample.body, lambda body: decode(body, headers).canonical),
         headers_left_out=_other_headers(sample, parts),
-        tiers=(_exact_view(plan, settings), *_LATER_TIERS),
+        tiers=(
+            _exact_view(plan, settings),
+            TierView("semantic", *semantic_view(request, policy.semantic, plan)),
+            _PREFIX,
+        ),
         policy_versions=dict(parts.policy_versions),
         request_versions=dict(parts.request_versions),
         labels=tuple(sorted(entry_labels(policy, directives))),
@@ -234,9 +239,8 @@ def _other_headers(sample: Sample, parts: KeyParts) -> tuple[str, ...]:
     return tuple(sorted(name for name in sample.headers if name not in keyed))
 
 
-_LATER_TIERS = (
-    TierView("semantic", False, "no-calibration", "no calibration for an embedder is loaded"),
-    TierView("prefix", True, "", "the request passes through; what the provider caches, it caches"),
+_PREFIX = TierView(
+    "prefix", True, "", "the request passes through; what the provider caches, it caches"
 )
 
 _WHY = {

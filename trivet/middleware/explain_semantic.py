@@ -1,0 +1,71 @@
+"""What `trivet explain` says about the semantic tier: all that is known without its models."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trivet.messages import Request
+from trivet.policies.eligibility import Bypass, Eligible
+from trivet.policies.semantic_model import SemanticPolicy
+from trivet.semantic.asked import Asked, read_asked
+
+
+class SemanticView(NamedTuple):
+    """Whether the tier takes part, a reason as a metric label, and the same in words."""
+
+    open: bool
+    reason: str
+    detail: str
+
+
+_WHY = {
+    "api": "this API has no user messages to compare",
+    "unreadable": "the request cannot be read by an embedder",
+    "not-a-question": "the conversation does not end with a user message",
+    "multi-part": "the last user message is not one text",
+    "empty": "the last user message is empty",
+    "too-long": "the last user message is longer than an embedder reads (1,000 characters)",
+}
+
+
+def semantic_view(
+    request: Request, policy: SemanticPolicy, plan: Eligible | Bypass
+) -> SemanticView:
+    """Decide what can be decided from the request and the policy."""
+    if policy.mode == "off":
+        return SemanticView(False, "off", "the policy leaves the tier off (semantic.mode)")
+    if isinstance(plan, Bypass):
+        return SemanticView(False, plan.reason, "answers are the exact tier's, which is bypassed")
+    if not plan.lookup or plan.pool:
+        return SemanticView(False, "no-lookup", "the exact tier does not look up, or draws")
+    if request.tools and policy.tools == "bypass":
+        return SemanticView(False, "tools", "the request offers tools (semantic.tools: allow)")
+    asked = read_asked(request.api, request.canonical)
+    if not isinstance(asked, Asked):
+        return SemanticView(False, asked, _WHY[asked])
+    if asked.turns > policy.max_turns:
+        told = f"{asked.turns} user messages, {policy.max_turns} allowed (semantic.max_turns)"
+        return SemanticView(False, "turns", told)
+    return _by_measurement(policy)
+
+
+def _by_measurement(policy: SemanticPolicy) -> SemanticView:
+    opens = ", ".join(policy.intents)
+    looks = f"looks up the last user message if the gate says {opens}"
+    measured = policy.measured
+    if policy.mode == "shadow":
+        return SemanticView(True, "shadow-mode", f"{looks}; serves nothing (semantic.mode)")
+    if measured is None:
+        told = "serves nothing without a calibration (trivet eval calibrate)"
+        return SemanticView(True, "shadow-uncalibrated", f"{looks}; {told}")
+    chain = f"{measured.fingerprint.chain} of {measured.made}"
+    if measured.threshold is None:
+        told = f"serves nothing: the calibration ({chain}) certifies no threshold"
+        return SemanticView(True, "shadow-not-certified", f"{looks}; {told}")
+    does = "serves" if policy.mode == "replace" else "suggests"
+    return SemanticView(
+        True,
+        "",
+        f"{looks}; {does} at a score of {measured.threshold:.4f} and more ({chain}, at most "
+        f"{measured.measured.upper_bound:.2%} false at {measured.confidence:.0%} confidence)",
+    )
