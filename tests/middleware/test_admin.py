@@ -12,7 +12,7 @@ import pytest
 from trivet.errors import RequestError, StoreError
 from trivet.middleware import admin as module
 from trivet.middleware.admin import AdminApp, is_admin_path
-from trivet.middleware.control import Component, Readiness
+from trivet.middleware.control import Component, Readiness, Verdict
 from trivet.telemetry import PolicyReload
 
 KEY = "admin-key"
@@ -46,6 +46,10 @@ class FakeControl:
     ) -> int:
         self._act("purge", tenant, tag, version, key)
         return 7
+
+    async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
+        self._act("feedback", tenant, hit, verdict)
+        return {"id": hit, "verdict": verdict, "removed": verdict == "wrong"}
 
     async def reload(self) -> PolicyReload:
         self._act("reload")
@@ -274,6 +278,24 @@ def test_a_request_without_a_host_proves_nothing() -> None:
     assert refused[0] == 403
 
 
+async def test_feedback_names_a_tenant_a_hit_and_a_verdict() -> None:
+    control = FakeControl()
+    body = {"tenant": "acme", "id": "ab" * 16, "verdict": "wrong"}
+    response = await client(control).post("/trivet/semantic/feedback", json=body, headers=AUTH)
+    assert response.json() == {"id": "ab" * 16, "verdict": "wrong", "removed": True}
+    assert control.calls == [("feedback", "acme", "ab" * 16, "wrong")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("tenant", ""), ("id", "AB" * 16), ("id", "ab"), ("verdict", "bad")]
+)
+async def test_wrong_feedback_names_the_field(field: str, value: str) -> None:
+    body = {"tenant": "acme", "id": "ab" * 16, "verdict": "wrong", field: value}
+    response = await client().post("/trivet/semantic/feedback", json=body, headers=AUTH)
+    assert response.status_code == 422
+    assert error(response)["field"] == field
+
+
 async def test_a_purge_names_a_tenant_and_says_how_many_went() -> None:
     control = FakeControl()
     response = await client(control).post(
@@ -426,6 +448,7 @@ async def test_the_description_is_open_and_lists_every_route() -> None:
         "/trivet/policies",
         "/trivet/tenants/{tenant}",
         "/trivet/purge",
+        "/trivet/semantic/feedback",
         "/trivet/reload",
         "/trivet/explain",
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -27,12 +28,14 @@ class Hub:
         return [json.dumps(answer).encode() for answer in self.answers[topic]]
 
 
-def fleet(workers: int = 2, **answers: list[Any]) -> tuple[FleetOperations, Hub, list[Event]]:
+def fleet(
+    policies: Path | None = None, workers: int = 2, **answers: list[Any]
+) -> tuple[FleetOperations, Hub, list[Event]]:
     events: list[Event] = []
     hub = Hub(**answers)
     made = FleetOperations(
         cast(HubServer, hub),
-        PolicySource(None, b"s"),
+        PolicySource(policies, b"s"),
         workers,
         events.append,
         Explainer(None, b"s"),
@@ -139,3 +142,33 @@ async def test_explain_and_policies_are_answered_here() -> None:
     assert told["tenant"] == "anonymous"
     assert made.policies() == {"version": "none", "tenants": {}}
     assert hub.asked == []
+
+
+class TestFeedback:
+    @pytest.fixture
+    def declared(self, tmp_path: Path) -> Path:
+        (tmp_path / "acme.yaml").write_text("tenant: acme\n")
+        return tmp_path
+
+    async def test_one_worker_that_knows_the_hit_acts(self, declared: Path) -> None:
+        told = {"id": "ab", "verdict": "wrong", "removed": True}
+        made, hub, _ = fleet(declared, knows=[None, 7, 8], feedback=[None, told, None])
+        assert await made.feedback("acme", "ab", "wrong") == told
+        assert hub.asked == [
+            ("knows", ["acme", "ab"]),
+            ("feedback", [7, "acme", "ab", "wrong"]),
+        ]
+
+    async def test_a_hit_that_no_worker_knows_is_unknown(self, declared: Path) -> None:
+        made, _, _ = fleet(declared, knows=[None, None])
+        with pytest.raises(RequestError, match="ab"):
+            await made.feedback("acme", "ab", "wrong")
+
+    async def test_a_worker_that_does_not_confirm_is_trouble(self, declared: Path) -> None:
+        made, _, _ = fleet(declared, knows=[7], feedback=[None])
+        with pytest.raises(StoreError):
+            await made.feedback("acme", "ab", "wrong")
+
+    async def test_a_tenant_that_is_not_declared_is_named(self) -> None:
+        with pytest.raises(RequestError, match="nobody"):
+            await fleet()[0].feedback("nobody", "ab", "wrong")

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -17,6 +18,7 @@ from trivet.exact.store import Bound, StoreStats
 from trivet.messages import Api, ExactKey
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.explaining import Explainer
+from trivet.middleware.feedback import Told
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.operations import (
@@ -29,6 +31,7 @@ from trivet.middleware.operations import (
 )
 from trivet.middleware.pricing import Pricing
 from trivet.middleware.routing import Routing
+from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Event, PolicyReload
 
@@ -187,12 +190,10 @@ class TestHandlers:
     async def test_a_worker_answers_its_supervisor_as_json(self) -> None:
         made, store, _ = operations()
         await store.put(entry(b"a"), Bound())
-        answers = {
-            topic: json.loads(
-                await handler(b'{"tenant":"acme","tag":null,"version":null,"key":null}')
-            )
-            for topic, handler in handlers_of(made).items()
-        }
+        handlers = handlers_of(made)
+        asked = b'{"tenant":"acme","tag":null,"version":null,"key":null}'
+        topics = ("ready", "stats", "metrics", "reload", "purge")
+        answers = {topic: json.loads(await handlers[topic](asked)) for topic in topics}
         assert answers["ready"]["ok"] is True
         assert answers["stats"]["store"]["name"] == "memory"
         assert answers["metrics"][0] == os.getpid()
@@ -219,3 +220,44 @@ class TestFollowPolicies:
         task = asyncio.create_task(for_ever())
         await stop(task)
         assert task.cancelled()
+
+
+class TestFeedback:
+    async def test_it_goes_to_the_tenants_records(self, folder: Path) -> None:
+        made, _, _ = operations(policies=folder)
+        made.similar = desk = cast(Any, Desk())
+        handlers = handlers_of(made)
+        assert json.loads(await handlers["knows"](b'["acme", "ab"]')) == os.getpid()
+        assert json.loads(await handlers["knows"](b'["acme", "cd"]')) is None
+        asked = json.dumps([os.getpid(), "acme", "ab", "wrong"]).encode()
+        assert json.loads(await handlers["feedback"](asked)) == {"removed": True}
+        assert desk.told == [("acme", "ab", "wrong", "operator")]
+
+    async def test_another_workers_is_left_to_it(self, folder: Path) -> None:
+        made, _, _ = operations(policies=folder)
+        made.similar = desk = cast(Any, Desk())
+        assert await handlers_of(made)["feedback"](b'[-1, "acme", "ab", "wrong"]') == b"null"
+        assert desk.told == []
+
+    @pytest.mark.parametrize(("tenant", "field"), [("nobody", "tenant"), ("acme", "id")])
+    async def test_a_tenant_or_a_hit_that_is_not_there_is_named(
+        self, folder: Path, tenant: str, field: str
+    ) -> None:
+        made, _, _ = operations(policies=folder)
+        with pytest.raises(RequestError) as caught:
+            await made.feedback(tenant, "ab", "wrong")
+        assert (caught.value.status, caught.value.field) == (404, field)
+
+
+class Desk:
+    """Feedback that knows the hit `ab`."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def knows(self, tenant: str, hit: str) -> bool:
+        return hit == "ab"
+
+    async def give(self, policy: TenantPolicy, told: Told, judge: str) -> dict[str, Any]:
+        self.told.append((policy.tenant, *told, judge))
+        return {"removed": True}

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from trivet import __version__
 from trivet.errors import RequestError, StoreError
 from trivet.middleware.admin import error_body
-from trivet.middleware.control import Control
+from trivet.middleware.control import Control, Verdict
 
 
 class Purge(BaseModel):
@@ -45,6 +45,24 @@ class Purged(BaseModel):
 
     tenant: str
     deleted: int
+
+
+class Feedback(BaseModel):
+    """What the operator says of a similar answer that a tenant got."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: str = Field(min_length=1, max_length=128)
+    id: str = Field(pattern=r"^[0-9a-f]{32}$", description="What `Trivet-Hit-Id` said.")
+    verdict: Verdict
+
+
+class Heard(BaseModel):
+    """`removed`: the answer is served for no similar question any more."""
+
+    id: str
+    verdict: Verdict
+    removed: bool
 
 
 class Reloaded(BaseModel):
@@ -116,6 +134,10 @@ def _add_acting(app: FastAPI, control: Control) -> None:
     async def purge(body: Annotated[Purge, Body()]) -> Purged:
         deleted = await control.purge(body.tenant, tag=body.tag, version=body.version, key=body.key)
         return Purged(tenant=body.tenant, deleted=deleted)
+
+    @app.post("/trivet/semantic/feedback", summary="A similar answer was wrong, or right.")
+    async def feedback(body: Annotated[Feedback, Body()]) -> Heard:
+        return Heard(**await control.feedback(body.tenant, body.id, body.verdict))
 
     @app.post(
         "/trivet/reload",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from trivet.telemetry import PolicyReload
+
+Verdict = Literal["wrong", "right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class Control(Protocol):
     ) -> int:
         """Forget the tenant's entries with that tag, `name=value` version, or key in hex; all
         where none is given. Returns how many were deleted."""
+        ...
+
+    async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
+        """The operator says of a similar answer of the tenant's that it was wrong or right. A wrong
+        one is taken out. Returns `id`, `verdict` and `removed`."""
         ...
 
     async def reload(self) -> PolicyReload:

@@ -8,11 +8,12 @@ from typing import Any
 
 import orjson
 
-from trivet.errors import StoreError
+from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
-from trivet.middleware.control import Component, Readiness
+from trivet.middleware.control import Component, Readiness, Verdict
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition, merge, without_gauges
+from trivet.middleware.feedback import unknown
 from trivet.middleware.operations import full_key, shown_policies
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
@@ -72,6 +73,22 @@ class FleetOperations:
         if len(answers) < self._workers:
             raise StoreError("partial", "not every worker confirmed the purge; run it again")
         return max(answers, default=0) if key is not None else sum(answers)
+
+    async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
+        """Let one worker that knows the answer act on what the operator says of it.
+
+        Raises `StoreError` if it did not say that it did.
+        """
+        if tenant not in self._source.current.tenants:
+            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+        known = [worker for worker in await self._ask("knows", [tenant, hit]) if worker]
+        if not known:
+            raise unknown(hit)
+        told = await self._ask("feedback", [known[0], tenant, hit, verdict])
+        for answer in told:
+            if answer is not None:
+                return dict(answer)
+        raise StoreError("partial", "the worker that knows it did not confirm; send it again")
 
     async def reload(self) -> PolicyReload:
         """Read the policies again, here and in every worker."""

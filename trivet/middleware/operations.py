@@ -14,9 +14,10 @@ import orjson
 from trivet.errors import RequestError, StoreError
 from trivet.exact.store import ExactStore
 from trivet.messages import ExactKey
-from trivet.middleware.control import Component, Readiness
+from trivet.middleware.control import Component, Readiness, Verdict
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
+from trivet.middleware.feedback import Feedback, Told, unknown
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.semantics import Semantics
@@ -44,6 +45,8 @@ class Operations:
         self._explainer = explainer
         self._health = health
         self.draining = False
+        self.similar: Feedback | None = None
+        """Where feedback about similar answers goes; set where the semantic tier runs."""
         self.semantics: Semantics | None = None
 
     @property
@@ -90,6 +93,15 @@ class Operations:
         if self.semantics is not None:
             await self.semantics.purge(tenant, label, now)
         return await self._store.purge(tenant, label, now)
+
+    async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
+        """Act on what the operator says of a similar answer."""
+        policy = self.tenants.get(tenant)
+        if policy is None:
+            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+        if self.similar is None:
+            raise unknown(hit)
+        return await self.similar.give(policy, Told(hit, verdict), "operator")
 
     async def reload(self) -> PolicyReload:
         """Read the policies again."""
@@ -154,7 +166,26 @@ def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable
         count = await operations.purge(asked.pop("tenant"), **asked)
         return orjson.dumps(count)
 
-    return {"ready": ready, "stats": stats, "metrics": metrics, "reload": reload, "purge": purge}
+    async def knows(payload: bytes) -> bytes:
+        tenant, hit = orjson.loads(payload)
+        found = operations.similar is not None and operations.similar.knows(tenant, hit)
+        return orjson.dumps(os.getpid() if found else None)
+
+    async def feedback(payload: bytes) -> bytes:
+        worker, tenant, hit, verdict = orjson.loads(payload)
+        if worker != os.getpid():
+            return b"null"
+        return orjson.dumps(await operations.feedback(tenant, hit, verdict))
+
+    return {
+        "ready": ready,
+        "stats": stats,
+        "metrics": metrics,
+        "reload": reload,
+        "purge": purge,
+        "knows": knows,
+        "feedback": feedback,
+    }
 
 
 async def follow_policies(source: PolicySource, observer: Observer) -> None:

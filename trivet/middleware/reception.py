@@ -33,6 +33,7 @@ from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.quick import Identify
 from trivet.middleware.recall import Recall
 from trivet.middleware.routing import Routing, Target
+from trivet.middleware.semantics import FEEDBACK_PATH, Semantics
 from trivet.middleware.upstream import UpstreamClient
 from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
@@ -48,6 +49,7 @@ class Tiers(NamedTuple):
     embeddings: Embeddings
     client: UpstreamClient
     recall: Recall
+    semantics: Semantics | None = None
 
 
 class Reception:
@@ -65,7 +67,7 @@ class Reception:
         self._identify = identify
         self._routing = routing
         self._intake = intake
-        self._pipeline, self._embeddings, self._client, self._recall = tiers
+        self._pipeline, self._embeddings, self._client, self._recall, self._semantics = tiers
         self._secret = secret
         self._hidden = hidden_headers
         self._admission = Admission()
@@ -83,6 +85,8 @@ class Reception:
         visit.tenant = caller.tenant
         refuse_dots(visit.path)
         if visit.path.startswith("/trivet/"):
+            if visit.path == FEEDBACK_PATH and self._semantics is not None:
+                return await self._judged(visit, policy)
             raise RequestError(
                 404, "This is the proxy's port; the admin API is on its own.", code="not_found"
             )
@@ -98,6 +102,13 @@ class Reception:
             )
         visit.api = route.api
         return await self._cached_path(visit, policy, headers, named)
+
+    async def _judged(self, visit: Visit, policy: TenantPolicy) -> Reply:
+        assert self._semantics is not None
+        feedback = self._semantics.feedback
+        if feedback is None:
+            raise RequestError(404, "The semantic tier is not open here.", code="not_found")
+        return await feedback.serve(visit, policy)
 
     def _enter_prefix(self, visit: Visit, named: Target) -> None:
         cut = len(named.config.prefix.rstrip("/"))

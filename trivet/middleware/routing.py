@@ -94,6 +94,10 @@ class Routing:
                 return target
         return None
 
+    def named(self, name: str) -> Target | None:
+        """The upstream of this name."""
+        return next((target for target in self._targets if target.config.name == name), None)
+
     def choose(
         self, policy: TenantPolicy, family: DialectFamily, model: str, named: Target | None
     ) -> Target:

@@ -18,8 +18,10 @@ from trivet.middleware.status import CacheStatus
 from trivet.telemetry import Observer, StoreState
 
 if TYPE_CHECKING:
+    from trivet.middleware.feedback import Feedback
     from trivet.middleware.similar import Suggested
 
+FEEDBACK_PATH = "/trivet/feedback"
 _AGAIN_S = 30.0
 _NAME = "semantic"
 
@@ -31,9 +33,10 @@ class OpenTier(Protocol):
 
     def learn(self, call: Call, entry: Entry) -> None: ...
 
-    async def purge(self, tenant: str, label: str | None, at: float) -> None: ...
+    @property
+    def feedback(self) -> Feedback: ...
 
-    async def wrong(self, tenant: str, record_id: str, verdict: str) -> bool: ...
+    async def purge(self, tenant: str, label: str | None, at: float) -> None: ...
 
     def components(self) -> tuple[Component, ...]: ...
 
@@ -46,6 +49,7 @@ class Semantics:
     def __init__(self, opening: Callable[[], Awaitable[OpenTier]], observer: Observer) -> None:
         """`opening` may raise anything; it is tried again after a while."""
         self._opening = opening
+        self.on_open: Callable[[OpenTier], None] = lambda tier: None
         self._observe = observer
         self._tier: OpenTier | None = None
         self._task: asyncio.Task[None] | None = None
@@ -79,9 +83,10 @@ class Semantics:
         if self._tier is not None:
             await self._tier.purge(tenant, label, at)
 
-    async def judged(self, tenant: str, record_id: str, verdict: str) -> bool | None:
-        """A caller's or an operator's verdict on a hit; None while the tier is not open."""
-        return None if self._tier is None else await self._tier.wrong(tenant, record_id, verdict)
+    @property
+    def feedback(self) -> Feedback | None:
+        """Where verdicts on hits go; None while the tier is not open."""
+        return None if self._tier is None else self._tier.feedback
 
     def components(self) -> tuple[Component, ...]:
         """For readiness: a tier in trouble costs hits, not answers."""
@@ -112,6 +117,7 @@ class Semantics:
                 self._observe(StoreState(_NAME, "down", self._trouble))
         else:
             self._trouble = ""
+            self.on_open(self._tier)
             self._observe(StoreState(_NAME, "up", ""))
         finally:
             self._task = None

@@ -108,10 +108,7 @@ async def _open(
     stack.push_async_callback(store.close)
     await _warm(store)
     tier = ExactTier(store, observer, patience_s=_PATIENCE * config.store.budget)
-    semantics = _semantics(config, secret, seal, (source, tier, observer))
-    stack.push_async_callback(semantics.close)
     operations = Operations(source, store, metrics, observer, Explainer(routing, secret), health)
-    operations.semantics = semantics
     codec = _event_codec(seal)
     fleet = await fleet_of(config.store, seal, codec, observer, stack)
     if hub is not None:
@@ -123,6 +120,12 @@ async def _open(
     stack.push_async_callback(collapser.close, config.drain)
     upstream = UpstreamClient()
     stack.push_async_callback(upstream.close)
+    semantics = _semantics(
+        config, secret, seal, (source, tier, observer), (collapser, upstream, routing)
+    )
+    semantics.on_open = lambda tier: setattr(operations, "similar", tier.feedback)
+    operations.semantics = semantics
+    stack.push_async_callback(semantics.close)
     replies = Replies(mac(secret, b"trivet-shown-key"))
     recall = Recall()
     tiers = Tiers(
@@ -130,6 +133,7 @@ async def _open(
         Embeddings(tier, collapser, upstream, replies, config.collapse_wait),
         upstream,
         recall,
+        semantics,
     )
     intake = Intake(config.max_body, config.body_timeout)
     stack.callback(intake.close)
@@ -156,6 +160,7 @@ def _semantics(
     secret: bytes,
     seal: Seal,
     parts: tuple[PolicySource, ExactTier, Observer],
+    way: tuple[Collapser, UpstreamClient, Routing],
 ) -> Semantics:
     source, tier, observer = parts
 
@@ -163,7 +168,7 @@ def _semantics(
         # Brings numpy and more with it: in a thread, so that requests go on meanwhile.
         module = await asyncio.to_thread(import_module, "trivet.middleware.similar_parts")
         around = module.Surroundings(
-            tier, config.store, seal, secret, observer, lambda: source.current.tenants
+            tier, config.store, seal, secret, observer, lambda: source.current.tenants, way
         )
         opened: OpenTier = await module.open_tier(around)
         return opened

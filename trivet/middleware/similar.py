@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from trivet.canonical import mac, split
 from trivet.exact.entry import Entry
@@ -40,6 +40,22 @@ class Suggested:
         return self.looked.decision.neighbour.record
 
 
+class Watch(Protocol):
+    """Measures the tier while it runs: `audits.Audits`. Raises nothing."""
+
+    def looked(self, call: Call, found: Suggested | None) -> None:
+        """A lookup ended."""
+        ...
+
+    def served(self, call: Call, found: Suggested) -> None:
+        """A similar answer is about to be served or suggested."""
+        ...
+
+    def shadowed(self, call: Call, looked: Looked, entry: Entry) -> None:
+        """The model's answer to a question that was looked up came in."""
+        ...
+
+
 class Similar:
     """Between the pipeline and the tier. Raises nothing."""
 
@@ -49,14 +65,14 @@ class Similar:
         exact: ExactTier,
         secret: bytes,
         observer: Observer,
-        on_served: Callable[[Call, Suggested], None] = lambda call, found: None,
+        watch: Watch | None = None,
     ) -> None:
-        """`on_served` is told of each similar answer that is about to be served."""
+        """`watch` measures while the tier runs."""
         self._tier = tier
         self._exact = exact
         self._secret = secret
         self._observe = observer
-        self._on_served = on_served
+        self._watch = watch
         self._learning: set[asyncio.Task[None]] = set()
 
     async def find(self, call: Call, question: Question) -> Suggested | None:
@@ -87,7 +103,10 @@ class Similar:
             self._tell(call, kind, decision.reason or "no-answer", began)
         elif found is not None and decision is not None:
             self._tell(call, decision.kind, "", began)
-            self._on_served(call, found)
+        if self._watch is not None:
+            self._watch.looked(call, found)
+            if found is not None:
+                self._watch.served(call, found)
         return found
 
     def learn(self, call: Call, entry: Entry) -> None:
@@ -95,6 +114,8 @@ class Similar:
         looked, call.looked = call.looked, None
         if looked is None or len(self._learning) >= _MOST_LEARNING:
             return
+        if self._watch is not None:
+            self._watch.shadowed(call, looked, entry)
         task = asyncio.create_task(self._learn(call, looked, entry))
         self._learning.add(task)
         task.add_done_callback(self._learning.discard)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import structlog
 
 from trivet.errors import StoreError
+from trivet.exact.entry import Entry
 from trivet.messages import Usage
 from trivet.middleware.call import Call
-from trivet.exact.entry import Entry
 from trivet.middleware.traffic_file import DEFAULT, Rotation, TrafficFile
 from trivet.middleware.traffic_line import Ended, line_of
 from trivet.policies.traffic import write_line

@@ -35,7 +35,7 @@ class Fingerprint(Section):
 
 
 class Measured(Section):
-    """Counts at the threshold on pairs that did not choose it. Rates are fractions."""
+    """Counts at the threshold on the pairs that certified it. Rates are fractions."""
 
     pairs: int = Field(ge=0)
     same: int = Field(ge=0)
@@ -65,6 +65,8 @@ class Calibration(Section):
     format: Literal[1] = 1
     made: date
     fingerprint: Fingerprint
+    embedder: str = "default"
+    """The name under which it was opened. The fingerprint decides; this is for people and eval."""
     dataset: str
     """SHA-256, in hex, of the pairs in their canonical form."""
     target: float = Field(gt=0, lt=1)

@@ -71,6 +71,11 @@ def load(directory: Path) -> PolicySet:
     return _policy_set(digest(*contents).hex()[:12], [item.policy for item in loaded])
 
 
+def load_policy(path: Path) -> TenantPolicy:
+    """Read one policy file by itself, with the calibration that it names. Raises `ConfigError`."""
+    return _load_file(str(path), _read(path)).policy
+
+
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a policy file, for editors."""
     schema = TenantPolicy.model_json_schema()
@@ -167,7 +172,7 @@ def _place(problem: Problem) -> tuple[int, int]:
 
 
 def _beyond_types(source: Source, policy: TenantPolicy) -> list[Problem]:
-    problems = [
+    problems = _of_judge(source, policy) + [
         source.problem(
             ("credentials", index), "give sha256 or gateway: one of the two, and only one."
         )
@@ -212,6 +217,18 @@ def _beyond_types(source: Source, policy: TenantPolicy) -> list[Problem]:
         if not _HEADER.fullmatch(name)
     ]
     return problems
+
+
+def _of_judge(source: Source, policy: TenantPolicy) -> list[Problem]:
+    judge = policy.semantic.audit.judge
+    if judge.kind != "llm":
+        return []
+    where = ("semantic", "audit", "judge")
+    return [
+        source.problem(where, f"a judge of kind llm needs {name}.")
+        for name in ("upstream", "model")
+        if getattr(judge, name) is None
+    ]
 
 
 def _clashes(loaded: list[_Loaded]) -> list[Problem]:

@@ -28,7 +28,7 @@ class Judge(Section):
     """Who says whether a served answer was the right one."""
 
     kind: Literal["equality", "embedder", "llm", "person"] = Field(
-        default="equality",
+        default="embedder",
         description="equality: the same words; embedder: cosine of the two answers; llm: a model "
         "that is asked `prompt`; person: `trivet eval label`.",
     )

@@ -22,7 +22,8 @@ class Standing:
     fingerprint: Fingerprint
     calibration: Calibration | None
     closed: str = ""
-    """Why the running measurement closed the tier (`bound`, `economics`); empty while open."""
+    """Why the running measurement closed the tier (`bound`, `economics`, `reports`), or that it
+    does not know yet (`starting`); empty while open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def decide(
 
     The reasons of a miss: the intention's own, `intent-NAME`, `no-neighbour`, `expired`,
     `veto-NAME`, `below-threshold`, `quarantine`. Of a shadow: `mode`, `uncalibrated`,
-    `other-chain`, `not-certified`, `bound`, `economics`.
+    `other-chain`, `not-certified`, and those of `Standing.closed`.
     """
     refused = _refused(intention, policy)
     if refused:

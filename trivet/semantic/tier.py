@@ -45,6 +45,8 @@ class Index(Protocol):
         self, partition: Partition, vector: Vectors, k: int, now: float
     ) -> list[Neighbour]: ...
 
+    def touch(self, tenant: str, record_id: str) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Feed:
@@ -150,6 +152,8 @@ class SemanticTier:
             self._closed(asking.tenant, asking.policy, intention.intent),
         )
         decision = decide(intention, found, standing, asking.policy, now)
+        if decision.kind in ("hit", "assist") and decision.neighbour is not None:
+            self._index.touch(asking.tenant, decision.neighbour.record.id)
         if decision.reason == "no-neighbour" and self._feed.building():
             decision = Decision("miss", "index-building")
         return Looked(decision, asking, partition, vector, intention, now)

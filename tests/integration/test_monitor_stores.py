@@ -1,0 +1,190 @@
+"""The stores of running counts, by one contract: memory, SQLite and a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis_servers import Server, running
+
+from trivet.errors import StoreError
+from trivet.exact.redis_client import connect, parse_url
+from trivet.semantic.monitor import Monitor
+from trivet.semantic.monitor_store import (
+    MOST,
+    Changed,
+    MemoryMonitorStore,
+    MonitorStore,
+    Row,
+    Update,
+)
+from trivet.semantic.redis_monitor import RedisMonitorStore
+from trivet.semantic.sqlite_monitor import SqliteMonitorStore
+from trivet.semantic.tally import Cell, Counts
+
+CELL = Cell("t", "ab", "chat:m", "informational")
+MARK = Cell("t", "ab", "", "informational")
+
+
+def redis_store(server: Server) -> RedisMonitorStore:
+    link = connect(parse_url(server.url), timeout_s=5.0, connect_s=1.0, connections=32)
+    return RedisMonitorStore(link, "test")
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+async def store(
+    request: pytest.FixtureRequest, tmp_path: Path, redis: Server
+) -> AsyncIterator[MonitorStore]:
+    made: MonitorStore
+    if request.param == "memory":
+        made = MemoryMonitorStore()
+    elif request.param == "sqlite":
+        made = SqliteMonitorStore(tmp_path / "new" / "monitor.sqlite")
+    else:
+        redis.cli("FLUSHALL")
+        made = redis_store(redis)
+    yield made
+    await made.close()
+
+
+async def everything(store: MonitorStore) -> Changed:
+    return await store.changes(0)
+
+
+class TestContract:
+    async def test_an_empty_store_has_nothing_and_a_token_that_stays(
+        self, store: MonitorStore
+    ) -> None:
+        found = await everything(store)
+        assert (found.rows, found.cursor, found.more) == ({}, 0, False)
+        assert found.token
+        await store.add("b1", {CELL: Update(more=Counts(1))})
+        assert (await everything(store)).token == found.token
+
+    async def test_counts_add_up(self, store: MonitorStore) -> None:
+        await store.add("b1", {CELL: Update(more=Counts(1, 0, 5, 2, 0))})
+        await store.add("b2", {CELL: Update(more=Counts(2, 1, 5, 2, 1))})
+        assert (await everything(store)).rows == {CELL: Row(Counts(3, 1, 10, 4, 1))}
+
+    async def test_a_batch_given_again_counts_once(self, store: MonitorStore) -> None:
+        for _ in range(3):
+            await store.add("b1", {CELL: Update(more=Counts(1))})
+        assert (await everything(store)).rows == {CELL: Row(Counts(1))}
+
+    async def test_the_first_reason_stays(self, store: MonitorStore) -> None:
+        await store.add("b1", {MARK: Update(closed="bound")})
+        await store.add("b2", {MARK: Update(closed="economics")})
+        await store.add("b3", {MARK: Update()})
+        assert (await everything(store)).rows == {MARK: Row(closed="bound")}
+
+    async def test_a_cell_that_is_missing_starts_as_it_was_known(self, store: MonitorStore) -> None:
+        update = Update(known=Counts(100, 3), more=Counts(1))
+        await store.add("b1", {CELL: update})
+        await store.add("b2", {CELL: update})
+        assert (await everything(store)).rows == {CELL: Row(Counts(102, 3))}
+
+    async def test_a_cursor_leads_to_what_was_written_since(self, store: MonitorStore) -> None:
+        await store.add("b1", {CELL: Update(more=Counts(1))})
+        cursor = (await everything(store)).cursor
+        assert (await store.changes(cursor)).rows == {}
+        other = CELL._replace(tenant="ü", family='chat:"x",\n')
+        await store.add("b2", {other: Update(more=Counts(1)), MARK: Update(closed="bound")})
+        found = await store.changes(cursor)
+        assert found.rows == {other: Row(Counts(1)), MARK: Row(closed="bound")}
+        assert (await store.changes(found.cursor)).rows == {}
+
+    async def test_many_cells_come_in_several_parts(self, store: MonitorStore) -> None:
+        cells = {CELL._replace(tenant=str(n)): Update(more=Counts(n)) for n in range(MOST + 50)}
+        await store.add("b1", cells)
+        seen, found = dict[Cell, Row](), await everything(store)
+        seen.update(found.rows)
+        while found.more:
+            found = await store.changes(found.cursor)
+            seen.update(found.rows)
+        assert seen == {cell: Row(update.more) for cell, update in cells.items()}
+
+    async def test_writers_at_once_lose_nothing(self, store: MonitorStore) -> None:
+        batches = (store.add(f"b{n}", {CELL: Update(more=Counts(1))}) for n in range(20))
+        await asyncio.gather(*batches)
+        assert (await everything(store)).rows == {CELL: Row(Counts(20))}
+
+
+class TestSqlite:
+    async def test_the_file_is_its_owners_alone_and_outlives_the_process(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "monitor.sqlite"
+        await SqliteMonitorStore(path).add("b1", {CELL: Update(more=Counts(1))})
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert (await everything(SqliteMonitorStore(path))).rows == {CELL: Row(Counts(1))}
+
+    async def test_a_file_that_was_deleted_is_another_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "monitor.sqlite"
+        store = SqliteMonitorStore(path)
+        before = (await everything(store)).token
+        path.unlink()
+        assert (await everything(store)).token != before
+
+    async def test_a_broken_file_and_another_programs_are_refused_by_name(
+        self, tmp_path: Path
+    ) -> None:
+        broken, foreign = tmp_path / "broken", tmp_path / "foreign"
+        broken.write_bytes(b"not a database at all, by any means" * 100)
+        other = sqlite3.connect(foreign)
+        other.execute("CREATE TABLE theirs(x)")
+        other.close()
+        for path, reason in ((broken, "corrupt"), (foreign, "format"), (tmp_path, "cannot-open")):
+            with pytest.raises(StoreError, match=path.name) as caught:
+                await everything(SqliteMonitorStore(path))
+            assert caught.value.reason == reason
+
+    async def test_a_locked_file_is_a_reason(self, tmp_path: Path) -> None:
+        path = tmp_path / "monitor.sqlite"
+        store = SqliteMonitorStore(path, busy_s=0.05)
+        await everything(store)
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        try:
+            with pytest.raises(StoreError, match="locked"):
+                await store.add("b1", {CELL: Update(more=Counts(1))})
+        finally:
+            holder.close()
+        await store.add("b1", {CELL: Update(more=Counts(1))})
+        assert (await everything(store)).rows == {CELL: Row(Counts(1))}
+
+
+class TestRedis:
+    async def test_a_server_that_is_gone_is_a_reason(self, tmp_path: Path) -> None:
+        with running(tmp_path) as server:
+            store = redis_store(server)
+            await everything(store)
+        with pytest.raises(StoreError):
+            await store.add("b1", {CELL: Update(more=Counts(1))})
+        await store.close()
+
+    async def test_a_flushed_server_gets_back_what_its_clients_know(self, redis: Server) -> None:
+        redis.cli("FLUSHALL")
+        one, other = Monitor(redis_store(redis)), Monitor(redis_store(redis))
+        store = redis_store(redis)
+        try:
+            await store.add("b1", {CELL: Update(more=Counts(9, 4)), MARK: Update(closed="bound")})
+            for monitor in (one, other):
+                await monitor.step()
+            redis.cli("FLUSHALL")
+            for monitor in (one, other):
+                await monitor.step()
+            rows = (await everything(store)).rows
+            assert (rows[CELL], rows[MARK].closed) == (Row(Counts(9, 4)), "bound")
+        finally:
+            for closing in (one, other, store):
+                await closing.close()

@@ -1,0 +1,307 @@
+"""Watches the false-hit rate while the tier serves, and closes it where it is too high.
+
+What a calibration opened stays open until the evidence speaks against it, and what was closed
+stays closed until the tenant has another calibration. Counts are kept in memory, written behind
+once a second, and read back with those of the other processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import chain, islice
+from typing import Literal
+
+from trivet.errors import StoreError
+from trivet.policies.calibration import Calibration
+from trivet.policies.intents import Intent
+from trivet.policies.semantic_model import SemanticPolicy
+from trivet.semantic.confidence import lower, upper
+from trivet.semantic.monitor_store import MOST, MonitorStore, Row, Update
+from trivet.semantic.tally import NOTHING, Cell, Counts, Rules, closing, contradicted, digest_of
+from trivet.telemetry import Observer, SemanticAudit, SemanticState, StoreState, ignore
+
+_RULES = Rules()
+_POLL_S = 1.0
+_SLICE = 16
+"""Cells that are worked on before other tasks get their turn."""
+_MOST_FAMILIES = 64
+"""Of one tenant and intent: callers name models, so their number is theirs to choose."""
+_OTHER = "other"
+_ALL = ""
+"""The family of what concerns all of them, and the intent of what concerns the tenant."""
+
+_Tenant = tuple[str, str]
+"""Tenant and calibration."""
+
+
+class Monitor:
+    """Counts, judges and closes. For one event loop; nothing but `step` waits or raises."""
+
+    def __init__(
+        self,
+        store: MonitorStore | None = None,
+        observer: Observer = ignore,
+        rules: Rules = _RULES,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        """Without a store, counts end with the process."""
+        self._store = store
+        self._observe = observer
+        self._rules = rules
+        self._poll_s = poll_s
+        self._digests: dict[int, tuple[Calibration, str]] = {}
+        self._policies: dict[_Tenant, SemanticPolicy] = {}
+        self._current: dict[str, str] = {}
+        self._base: dict[Cell, Counts] = {}
+        """What the store holds of all processes, and what of this one is on its way there."""
+        self._pending: dict[Cell, Counts] = {}
+        self._marks: dict[_Tenant, dict[str, str]] = {}
+        """Why intents are closed; the intent `_ALL` closes them all."""
+        self._unsent: dict[Cell, str] = {}
+        self._cells: dict[_Tenant, dict[Cell, None]] = {}
+        self._touched: dict[Cell, None] = {}
+        self._sending: tuple[str, dict[Cell, Update]] | None = None
+        self._cursor, self._token = 0, ""
+        self._loaded = store is None
+        self._told: Literal["", "up", "down"] = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def looked(self, tenant: str, policy: SemanticPolicy, at: tuple[str, str], hit: bool) -> None:
+        """A lookup ended. `at` is family and intent; `hit`: it was served, or a shadow would have
+        served it."""
+        self._count(self._cell(tenant, policy, *at), Counts(lookups=1, hits=int(hit)))
+
+    def observe(
+        self, tenant: str, policy: SemanticPolicy, at: tuple[str, str], same: bool, judge: str
+    ) -> None:
+        """A hit that was drawn at random was judged. `at` is family and intent."""
+        cell = self._cell(tenant, policy, *at)
+        self._count(cell, Counts(audits=1, false_hits=int(not same)))
+        self._tell(cell, judge, same)
+        self._weigh(cell)
+
+    def reported(
+        self, tenant: str, policy: SemanticPolicy, intent: str, wrong: bool, judge: str = "caller"
+    ) -> None:
+        """A caller said of a hit that it was wrong, or right."""
+        cell = self._cell(tenant, policy, _ALL, intent)
+        if wrong:
+            self._count(cell, Counts(reported=1))
+        self._tell(cell, judge, not wrong)
+        self._weigh(cell)
+
+    def closed(self, tenant: str, policy: SemanticPolicy, intent: Intent) -> str:
+        """Why the tenant's intent is closed: `bound`, `economics`, `reports`; empty while open.
+
+        `starting` until the store was read once: what was closed is not known before.
+        """
+        known = self._known(tenant, policy)
+        self._policies[known] = policy
+        if self._current[tenant] != known[1]:
+            self._recalibrated(tenant, policy, known)
+        if not self._loaded:
+            return "starting"
+        marks = self._marks.get(known)
+        return (marks.get(intent) or marks.get(_ALL, "")) if marks else ""
+
+    def counts(self, tenant: str, policy: SemanticPolicy) -> dict[tuple[str, str], Counts]:
+        """The tenant's totals by family and intent, for people."""
+        cells = self._cells.get((tenant, self._digest(policy)), ())
+        return {(cell.family, cell.intent): self._total(cell) for cell in cells}
+
+    def start(self) -> None:
+        """Begin to write and read in the background. Once."""
+        self._task = asyncio.create_task(self._run(), name="trivet-semantic-monitor")
+
+    async def close(self) -> None:
+        """Write what is left, once, and close the store."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._store is not None:
+            with suppress(StoreError):
+                await self._send(self._store)
+            await self._store.close()
+
+    async def step(self) -> None:
+        """Weigh what was counted, write it, and read what others wrote. Raises `StoreError`."""
+        await self._weigh_touched()
+        if self._store is not None:
+            await self._send(self._store)
+            await self._read(self._store)
+            await self._weigh_touched()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.step()
+                self._say("up", "")
+            except StoreError as error:
+                self._say("down", str(error))
+            except Exception as error:  # The next round may go well; serving goes on meanwhile.
+                self._say("down", f"internal: {type(error).__name__}: {error}")
+            await asyncio.sleep(self._poll_s)
+
+    def _say(self, state: Literal["up", "down"], reason: str) -> None:
+        if self._store is not None and state != self._told:
+            self._told = state
+            self._observe(StoreState("semantic-monitor", state, reason))
+
+    def _known(self, tenant: str, policy: SemanticPolicy) -> _Tenant:
+        """Note a policy. One that is new here comes into use with the next request: what a request
+        of a while ago brings in may be about the one before."""
+        known = tenant, self._digest(policy)
+        self._policies.setdefault(known, policy)
+        if tenant not in self._current:
+            self._recalibrated(tenant, policy, known)
+        return known
+
+    def _digest(self, policy: SemanticPolicy) -> str:
+        measured = policy.measured
+        if measured is None:
+            return ""
+        found = self._digests.get(id(measured))
+        if found is None or found[0] is not measured:
+            # The calibration is kept with its digest, so that its id stays its own.
+            if len(self._digests) >= 4096:
+                self._digests.clear()
+            found = self._digests[id(measured)] = measured, digest_of(measured)
+        return found[1]
+
+    def _cell(self, tenant: str, policy: SemanticPolicy, family: str, intent: str) -> Cell:
+        """Where a request is counted. `family` is `API:MODEL`."""
+        cell = Cell(*self._known(tenant, policy), family, intent)
+        cells = self._cells.get(cell[:2], {})
+        if cell in cells or sum(one.intent == intent for one in cells) < _MOST_FAMILIES:
+            return cell
+        return cell._replace(family=_OTHER)
+
+    def _count(self, cell: Cell, more: Counts) -> None:
+        self._cells.setdefault(cell[:2], {})[cell] = None
+        self._pending[cell] = self._pending.get(cell, NOTHING).plus(more)
+        self._touched[cell] = None
+
+    def _total(self, cell: Cell) -> Counts:
+        return self._base.get(cell, NOTHING).plus(self._pending.get(cell, NOTHING))
+
+    def _sum(self, known: _Tenant, intent: str | None = None) -> Counts:
+        total = NOTHING
+        for cell in self._cells.get(known, ()):
+            if intent is None or cell.intent == intent:
+                total = total.plus(self._total(cell))
+        return total
+
+    def _tell(self, cell: Cell, judge: str, same: bool) -> None:
+        seen = self._sum(cell[:2], cell.intent)
+        bound = upper(seen.audits, seen.false_hits, self._rules.alpha)
+        self._observe(SemanticAudit(cell.tenant, cell.intent, judge, same, bound))
+
+    async def _weigh_touched(self) -> None:
+        for number, cell in enumerate(list(self._touched), 1):
+            self._touched.pop(cell, None)
+            self._weigh(cell)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+
+    def _weigh(self, cell: Cell) -> None:
+        """Close what a change of this cell closes: its intent, or the tenant."""
+        known = cell[:2]
+        policy = self._policies.get(known)
+        if policy is None:
+            return
+        target, rules = policy.target_false_hits, self._rules
+        if not self._marks.get(known, {}).get(cell.intent):
+            if contradicted(self._total(cell), target, rules):
+                self._mark(cell, "bound")
+            else:
+                self._mark(cell, closing(self._sum(known, cell.intent), policy, rules))
+        everything = self._sum(known)
+        if lower(everything.audits, everything.false_hits, rules.alpha) > target:
+            self._mark(cell._replace(intent=_ALL), "bound")
+
+    def _mark(self, cell: Cell, reason: str, *, stored: bool = False) -> None:
+        known, marks = cell[:2], self._marks.get(cell[:2], {})
+        if not reason or marks.get(cell.intent):
+            return
+        self._marks[known] = marks
+        told = marks.get(_ALL)
+        marks[cell.intent] = reason
+        if not stored:
+            self._unsent[cell._replace(family=_ALL)] = reason
+        if told or known[1] != self._current.get(known[0]):
+            return  # Nothing differs, or it is about a calibration that is not in use.
+        for intent in self._intents_of(cell):
+            self._observe(SemanticState(cell.tenant, intent, False, reason))
+
+    def _intents_of(self, cell: Cell) -> Iterable[str]:
+        if cell.intent != _ALL:
+            return (cell.intent,)
+        policy = self._policies.get(cell[:2])
+        closed = self._marks[cell[:2]]
+        named = () if policy is None else policy.intents
+        return tuple(str(intent) for intent in named if intent not in closed)
+
+    def _recalibrated(self, tenant: str, policy: SemanticPolicy, known: _Tenant) -> None:
+        """Another calibration came, or the first one of this process: tell what differs by it."""
+        before = self._current.get(tenant)
+        self._current[tenant] = known[1]
+        was = {} if before is None else self._marks.get((tenant, before), {})
+        now = self._marks.get(known, {})
+        for intent in policy.intents:
+            one, two = was.get(intent) or was.get(_ALL), now.get(intent) or now.get(_ALL)
+            if bool(one) != bool(two):
+                self._observe(SemanticState(tenant, intent, not two, two or "calibration"))
+
+    async def _send(self, store: MonitorStore) -> None:
+        """Write what waits now, in batches; what comes meanwhile is for the next time."""
+        waiting = len(self._pending.keys() | self._unsent.keys())
+        batches = -(-waiting // MOST) + (self._sending is not None)
+        for _ in range(batches):
+            if self._sending is None:
+                self._sending = secrets.token_hex(16), self._batch()
+            # Kept until it is known to be stored: the same batch, given again, counts once.
+            await store.add(*self._sending)
+            self._sending = None
+
+    def _batch(self) -> dict[Cell, Update]:
+        """Take up to `MOST` cells out of what waits."""
+        updates: dict[Cell, Update] = {}
+        for cell in list(islice(chain(self._pending, self._unsent), MOST)):
+            known, more = self._base.get(cell, NOTHING), self._pending.pop(cell, NOTHING)
+            if cell not in updates:
+                updates[cell] = Update(known, more, self._unsent.pop(cell, ""))
+                self._base[cell] = known.plus(more)
+        return updates
+
+    async def _read(self, store: MonitorStore) -> None:
+        more = True
+        while more:
+            found = await store.changes(self._cursor)
+            if found.token != self._token:
+                lost, self._token = bool(self._token), found.token
+                if lost:
+                    self._restore()
+                    await self._send(store)
+                    found = await store.changes(0)
+            for cell, row in found.rows.items():
+                self._take(cell, row)
+            self._cursor, more = found.cursor, found.more
+            await asyncio.sleep(0)
+        self._loaded = True
+
+    def _restore(self) -> None:
+        """The store lost what it held: give it what this process knows."""
+        for cell in self._base:
+            self._pending.setdefault(cell, NOTHING)
+        for known, marks in self._marks.items():
+            for intent, reason in marks.items():
+                self._unsent[Cell(*known, _ALL, intent)] = reason
+
+    def _take(self, cell: Cell, row: Row) -> None:
+        self._base[cell] = row.counts
+        self._cells.setdefault(cell[:2], {})[cell] = None
+        self._touched[cell] = None
+        self._mark(cell, row.closed, stored=True)

@@ -1,0 +1,242 @@
+"""What the SQLite record store does inside a transaction: plain functions of a connection."""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trivet.semantic.records import RecordBound
+
+FEED_KEPT = 16384
+"""Events that a feed remembers. A reader further behind is told to load a snapshot."""
+TOMBSTONES_KEPT = 16384
+CHUNK = 256
+"""Rows that one call reads or deletes at most."""
+EVERYBODY = b""
+"""The name of the tombstones' floor."""
+VERSION = 1
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS records(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant BLOB NOT NULL, id TEXT NOT NULL,
+    created REAL NOT NULL, expires REAL NOT NULL, size INTEGER NOT NULL, value BLOB NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS records_id ON records(tenant, id);
+CREATE INDEX IF NOT EXISTS records_created ON records(tenant, created);
+CREATE INDEX IF NOT EXISTS records_expires ON records(expires);
+CREATE TABLE IF NOT EXISTS labels(
+    name BLOB NOT NULL, record INTEGER NOT NULL, PRIMARY KEY(name, record)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS labels_record ON labels(record);
+CREATE TABLE IF NOT EXISTS tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS gone(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS feed(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, tenant BLOB, id TEXT, value BLOB);
+CREATE TABLE IF NOT EXISTS totals(
+    tenant BLOB PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS file(token TEXT NOT NULL);
+INSERT OR IGNORE INTO totals VALUES(x'', 0, 0);
+CREATE TRIGGER IF NOT EXISTS count_in AFTER INSERT ON records BEGIN
+    INSERT INTO totals VALUES(new.tenant, 1, new.size) ON CONFLICT(tenant)
+        DO UPDATE SET entries = entries + 1, bytes = bytes + excluded.bytes;
+    UPDATE totals SET entries = entries + 1, bytes = bytes + new.size WHERE tenant = x'';
+END;
+CREATE TRIGGER IF NOT EXISTS count_out AFTER DELETE ON records BEGIN
+    UPDATE totals SET entries = entries - 1, bytes = bytes - old.size
+        WHERE tenant IN (x'', old.tenant);
+    DELETE FROM totals WHERE tenant = old.tenant AND entries = 0;
+    DELETE FROM labels WHERE record = old.seq;
+END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A record, ready to be written."""
+
+    tenant: bytes
+    id: str
+    labels: tuple[bytes, ...]
+    created: float
+    expires: float
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One event of the feed. `value` is a sealed record or event, None where the record is gone."""
+
+    kind: str
+    tenant: bytes | None
+    id: str | None
+    value: bytes | None
+
+
+def prepare(db: sqlite3.Connection) -> None:
+    """Make the tables and the file's token, where another process has not made them meanwhile."""
+    db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    db.execute(
+        "INSERT INTO file SELECT ? WHERE NOT EXISTS (SELECT 1 FROM file)", (secrets.token_hex(8),)
+    )
+
+
+def token(db: sqlite3.Connection) -> str:
+    """What tells this file from any other."""
+    return str(db.execute("SELECT token FROM file").fetchone()[0])
+
+
+def put(
+    db: sqlite3.Connection, row: Row, kind: str, bound: tuple[int, RecordBound], now: float
+) -> None:
+    """Store a record within its tenant's bound and the store's, unless it was purged."""
+    db.execute("DELETE FROM records WHERE tenant = ? AND id = ?", (row.tenant, row.id))
+    size, (most, all_most) = len(row.value), bound
+    if most < 1 or size > all_most.bytes or row.expires <= now or _buried(db, row):
+        return
+    _make_room(db, row, most, all_most)
+    cursor = db.execute(
+        "INSERT INTO records(tenant, id, created, expires, size, value) VALUES(?, ?, ?, ?, ?, ?)",
+        (row.tenant, row.id, row.created, row.expires, size, row.value),
+    )
+    db.executemany(
+        "INSERT OR IGNORE INTO labels VALUES(?, ?)",
+        [(label, cursor.lastrowid) for label in row.labels],
+    )
+    feed(db, kind, row.tenant, row.id, None)
+
+
+def _buried(db: sqlite3.Connection, row: Row) -> bool:
+    gone = db.execute("SELECT 1 FROM gone WHERE name = ?", (row.tenant + row.id.encode(),))
+    if gone.fetchone() is not None:
+        return True
+    names = (EVERYBODY, row.tenant, *row.labels)
+    marks = ",?" * (len(names) - 1)
+    found = db.execute(
+        f"SELECT 1 FROM tombstones WHERE name IN (?{marks}) AND at >= ?",  # noqa: S608
+        (*names, row.created),
+    )
+    return found.fetchone() is not None
+
+
+def _make_room(db: sqlite3.Connection, row: Row, most: int, all_most: RecordBound) -> None:
+    """A tenant makes room out of its own; one that has nothing takes what expires next."""
+    while True:
+        own, _ = totals(db, row.tenant)
+        entries, held = totals(db, b"")
+        full = entries + 1 > all_most.entries or held + len(row.value) > all_most.bytes
+        if own + 1 <= most and not full:
+            return
+        oldest = "SELECT seq FROM records ORDER BY expires LIMIT 1"
+        given: tuple[bytes, ...] = ()
+        if own:
+            oldest = "SELECT seq FROM records WHERE tenant = ? ORDER BY created LIMIT 1"
+            given = (row.tenant,)
+        gone = db.execute(f"DELETE FROM records WHERE seq = ({oldest})", given)  # noqa: S608
+        if not gone.rowcount:
+            return
+
+
+def totals(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
+    """Records and bytes of a tenant, or of all for an empty name."""
+    found = db.execute("SELECT entries, bytes FROM totals WHERE tenant = ?", (tenant,)).fetchone()
+    return found or (0, 0)
+
+
+def remove(db: sqlite3.Connection, tenant: bytes, record_id: str, value: bytes) -> None:
+    """Delete a record for good, and say so."""
+    db.execute("DELETE FROM records WHERE tenant = ? AND id = ?", (tenant, record_id))
+    name = tenant + record_id.encode()
+    cursor = db.execute("INSERT OR IGNORE INTO gone(name) VALUES(?)", (name,))
+    db.execute("DELETE FROM gone WHERE seq <= ?", ((cursor.lastrowid or 0) - TOMBSTONES_KEPT,))
+    feed(db, "event", None, None, value)
+
+
+def purge(
+    db: sqlite3.Connection, tenant: bytes, label: bytes | None, at: float, value: bytes
+) -> None:
+    """Remember a purge for records that come later, delete what is there, and say so."""
+    name = tenant if label is None else label
+    _bury(db, name, at)
+    extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
+    if extra > 0:
+        oldest = db.execute(
+            "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?",
+            (EVERYBODY, extra),
+        ).fetchall()
+        db.executemany("DELETE FROM tombstones WHERE name = ?", [(one[0],) for one in oldest])
+        _bury(db, EVERYBODY, oldest[-1][1])
+    wanted = "SELECT seq FROM records WHERE tenant = ? AND created <= ?"
+    if label is not None:
+        wanted = (
+            "SELECT seq FROM labels JOIN records ON seq = record WHERE name = ? AND created <= ?"
+        )
+    db.execute(f"DELETE FROM records WHERE seq IN ({wanted})", (name, at))  # noqa: S608
+    feed(db, "event", None, None, value)
+
+
+def _bury(db: sqlite3.Connection, name: bytes, at: float) -> None:
+    db.execute(
+        "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
+        (name, at, at),
+    )
+
+
+def feed(
+    db: sqlite3.Connection,
+    kind: str,
+    tenant: bytes | None,
+    record_id: str | None,
+    value: bytes | None,
+) -> None:
+    """Add an event; a record's value is read from its row."""
+    cursor = db.execute(
+        "INSERT INTO feed(kind, tenant, id, value) VALUES(?, ?, ?, ?)",
+        (kind, tenant, record_id, value),
+    )
+    db.execute("DELETE FROM feed WHERE seq <= ?", ((cursor.lastrowid or 0) - FEED_KEPT,))
+
+
+def last(db: sqlite3.Connection) -> int:
+    """The number of the feed's last event."""
+    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'feed'").fetchone()
+    return 0 if found is None else int(found[0])
+
+
+def changes(db: sqlite3.Connection, after: int) -> tuple[list[Fed], int] | None:
+    """Events after a number, and the number of the last one; None if the feed begins later."""
+    end = last(db)
+    if after == end:
+        return [], after
+    rows = db.execute(
+        "SELECT f.seq, f.kind, f.tenant, f.id, coalesce(f.value, r.value)"
+        " FROM feed f LEFT JOIN records r ON r.tenant = f.tenant AND r.id = f.id"
+        " WHERE f.seq > ? ORDER BY f.seq LIMIT ?",
+        (after, CHUNK),
+    ).fetchall()
+    if not rows or rows[0][0] != after + 1:
+        return None
+    return [Fed(*row[1:]) for row in rows], rows[-1][0]
+
+
+def newest(db: sqlite3.Connection) -> int:
+    """The highest row number."""
+    return int(db.execute("SELECT coalesce(max(seq), 0) FROM records").fetchone()[0])
+
+
+def batch(
+    db: sqlite3.Connection, after: int, until: int, now: float
+) -> Sequence[tuple[int, bytes, str, bytes]]:
+    """Live records by row number, from `after` on and up to `until`."""
+    return db.execute(
+        "SELECT seq, tenant, id, value FROM records WHERE seq > ? AND seq <= ? AND expires > ?"
+        " ORDER BY seq LIMIT ?",
+        (after, until, now, CHUNK),
+    ).fetchall()
+
+
+def sweep(db: sqlite3.Connection, now: float) -> None:
+    """Delete some of what expired."""
+    db.execute(
+        "DELETE FROM records WHERE seq IN (SELECT seq FROM records WHERE expires <= ? LIMIT ?)",
+        (now, CHUNK),
+    )

@@ -1,0 +1,145 @@
+"""Running counts in a small SQLite file of their own, shared by a machine's processes.
+
+A connection lives for one call: a file that was replaced or deleted meanwhile is simply another
+one, which its token tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from trivet.errors import StoreError
+from trivet.semantic.monitor_store import MOST, Changed, Row, Update, applied, cell_name, named_cell
+from trivet.semantic.tally import Cell, Counts
+
+_T = TypeVar("_T")
+_BUSY_S = 2.0
+_DONE = 1000
+"""Batches that are remembered: more than a machine's processes can have on their way."""
+_SCHEMA = """
+CREATE TABLE monitor(
+    cell TEXT PRIMARY KEY, seq INTEGER NOT NULL, audits INTEGER NOT NULL,
+    false_hits INTEGER NOT NULL, lookups INTEGER NOT NULL, hits INTEGER NOT NULL,
+    reported INTEGER NOT NULL, closed TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX monitor_seq ON monitor(seq);
+CREATE TABLE done(id INTEGER PRIMARY KEY AUTOINCREMENT, batch TEXT NOT NULL UNIQUE);
+CREATE TABLE file(token TEXT NOT NULL);
+INSERT INTO file VALUES(lower(hex(randomblob(8))));
+PRAGMA user_version = 1;
+"""
+_FIND = "SELECT audits, false_hits, lookups, hits, reported, closed FROM monitor WHERE cell = ?"
+_CHANGED = """
+SELECT cell, seq, audits, false_hits, lookups, hits, reported, closed FROM monitor
+    WHERE seq > ? ORDER BY seq LIMIT ?"""
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_READONLY: "readonly",
+    sqlite3.SQLITE_CANTOPEN: "cannot-open",
+    sqlite3.SQLITE_IOERR: "io",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+}
+
+
+class SqliteMonitorStore:
+    """A `MonitorStore` in the file at `path`, made with mode 0600 when it is first used."""
+
+    name = "sqlite"
+
+    def __init__(self, path: Path, busy_s: float = _BUSY_S) -> None:
+        """`busy_s` is how long a call waits for another process's write."""
+        self._path = path
+        self._busy_s = busy_s
+
+    async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
+        """See `MonitorStore.add`."""
+        await self._run(lambda db: _add(db, batch, updates))
+
+    async def changes(self, cursor: int) -> Changed:
+        """See `MonitorStore.changes`."""
+        return await self._run(lambda db: _changes(db, cursor))
+
+    async def close(self) -> None:
+        """See `MonitorStore.close`."""
+
+    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        return await asyncio.to_thread(self._do, work)
+
+    def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        try:
+            with closing(self._open()) as db:
+                db.execute("BEGIN IMMEDIATE")
+                result = work(db)
+                db.execute("COMMIT")
+                return result
+        except (sqlite3.Error, OSError) as error:
+            # The low byte is the primary code (https://www.sqlite.org/rescode.html).
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            reason = _REASONS.get(code, "cannot-open" if isinstance(error, OSError) else "sqlite")
+            raise StoreError(reason, f"{reason}: {self._path}: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Only a file that is new: closing a descriptor of an open database would drop the locks of
+        # this process's other connections (https://sqlite.org/howtocorrupt.html).
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        db = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
+        try:
+            self._prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        if _version(db) == 0:
+            db.execute("BEGIN IMMEDIATE")
+            # Another process may have done it while this one waited for the lock.
+            if _version(db) == 0 and not db.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                for statement in _SCHEMA.split(";\n"):
+                    db.execute(statement)
+            db.execute("COMMIT")
+        if (
+            _version(db) != 1
+            or not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'monitor_seq'").fetchone()
+        ):
+            raise StoreError("format", f"format: {self._path} is another program's file.")
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _add(db: sqlite3.Connection, batch: str, updates: Mapping[Cell, Update]) -> None:
+    if not db.execute("INSERT OR IGNORE INTO done(batch) VALUES(?)", (batch,)).rowcount:
+        return
+    db.execute("DELETE FROM done WHERE id <= (SELECT max(id) FROM done) - ?", (_DONE,))
+    for cell, update in updates.items():
+        name = cell_name(cell)
+        found = db.execute(_FIND, (name,)).fetchone()
+        row = applied(found and Row(Counts(*found[:5]), found[5]), update)
+        db.execute(
+            "INSERT OR REPLACE INTO monitor VALUES("
+            "?, (SELECT coalesce(max(seq), 0) + 1 FROM monitor), ?, ?, ?, ?, ?, ?)",
+            (name, *row.counts, row.closed),
+        )
+
+
+def _changes(db: sqlite3.Connection, cursor: int) -> Changed:
+    token = db.execute("SELECT token FROM file").fetchone()[0]
+    found = db.execute(_CHANGED, (cursor, MOST)).fetchall()
+    rows = {}
+    for name, _, *fields, closed in found:
+        cell = named_cell(name)
+        if cell is not None:
+            rows[cell] = Row(Counts(*fields), closed)
+    return Changed(token, found[-1][1] if found else cursor, rows, len(found) == MOST)

@@ -1,0 +1,255 @@
+"""Records in one SQLite file that several worker processes share, in WAL mode.
+
+One thread does the work, so that the event loop never waits for a disk. A file that another one
+took the place of is noticed by its token: readers are told to load a snapshot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from trivet.errors import StoreError
+from trivet.semantic import record_rows as rows
+from trivet.semantic.record_codec import seal_event, seal_record, unseal_event, unseal_record
+from trivet.semantic.records import (
+    Added,
+    Change,
+    Changes,
+    Confirmed,
+    Cursor,
+    Event,
+    Purged,
+    RecordBound,
+    Removed,
+    Reset,
+    Sealer,
+    Snapshot,
+)
+from trivet.semantic.types import Record
+from trivet.telemetry import EntryRejected, Observer, ignore
+
+_T = TypeVar("_T")
+_REASONS = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_FULL: "full",
+    sqlite3.SQLITE_READONLY: "readonly",
+    sqlite3.SQLITE_CANTOPEN: "cannot-open",
+    sqlite3.SQLITE_IOERR: "io",
+    sqlite3.SQLITE_CORRUPT: "corrupt",
+    sqlite3.SQLITE_NOTADB: "corrupt",
+}
+_TABLES = {"records", "labels", "tombstones", "gone", "feed", "totals", "file"}
+
+
+class SqliteRecords:
+    """A `RecordStore` in the file at `path`, made with mode 0600 when it is first used.
+
+    `busy_s` is how long a call waits for another process's write.
+    """
+
+    name = "sqlite"
+
+    def __init__(
+        self,
+        path: Path,
+        sealer: Sealer,
+        bound: RecordBound,
+        *,
+        observer: Observer = ignore,
+        busy_s: float = 1.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._sealer = sealer
+        self._bound = bound
+        self._observe = observer
+        self._busy_s = busy_s
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trivet-records")
+        self._closed = False
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+
+    async def publish(self, event: Event) -> None:
+        """See `RecordStore.publish`. Returns once it is committed."""
+        await self._run(self._writer(event), write=True)
+
+    async def changes(self, cursor: Cursor) -> Changes:
+        """See `RecordStore.changes`."""
+        given, _, number = cursor.rpartition(":")
+
+        def work(db: sqlite3.Connection) -> tuple[list[Change | str | None], str] | None:
+            found = rows.changes(db, int(number)) if rows.token(db) == given else None
+            if found is None:
+                return None
+            return [self._change(fed) for fed in found[0]], f"{given}:{found[1]}"
+
+        found = await self._run(work)
+        if found is None:
+            return Changes((Reset(),), cursor)
+        return Changes(tuple(self._sound(found[0])), Cursor(found[1]))
+
+    async def snapshot(self) -> Snapshot:
+        """See `RecordStore.snapshot`."""
+
+        def work(db: sqlite3.Connection) -> tuple[str, int, int]:
+            count, _ = rows.totals(db, b"")
+            return f"{rows.token(db)}:{rows.last(db)}", count, rows.newest(db)
+
+        cursor, count, until = await self._run(work)
+        return Snapshot(Cursor(cursor), count, self._batches(until))
+
+    async def sweep(self) -> None:
+        """See `RecordStore.sweep`."""
+        now = self._clock()
+        await self._run(lambda db: rows.sweep(db, now), write=True)
+
+    async def ready(self) -> None:
+        """See `RecordStore.ready`. A broken file, or another program's, is told by its name."""
+        await self._run(rows.token)
+
+    async def close(self) -> None:
+        """See `RecordStore.close`. Waits for the writes that were accepted."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+        self._drop()
+
+    def _writer(self, event: Event) -> Callable[[sqlite3.Connection], None]:
+        now, sealer = self._clock(), self._sealer
+        tenant = event.record.tenant if isinstance(event, Added | Confirmed) else event.tenant
+        name = sealer.pseudonym(tenant)
+        if isinstance(event, Removed):
+            sealed = seal_event(event, sealer)
+            return lambda db: rows.remove(db, name, event.id, sealed)
+        if isinstance(event, Purged):
+            sealed = seal_event(event, sealer)
+            label = None if event.label is None else sealer.pseudonym(tenant, event.label)
+            return lambda db: rows.purge(db, name, label, event.at, sealed)
+        record = event.record
+        kind = "added" if isinstance(event, Added) else "confirmed"
+        bound = (self._bound.of(tenant), self._bound)
+        row = rows.Row(
+            name,
+            record.id,
+            tuple(sealer.pseudonym(tenant, label) for label in record.labels),
+            record.created,
+            record.expires,
+            seal_record(record, sealer),
+        )
+        return lambda db: rows.put(db, row, kind, bound, now)
+
+    async def _batches(self, until: int) -> AsyncIterator[list[Record]]:
+        after = 0
+        while True:
+            found = await self._run(partial(self._read, after, until))
+            if not found[0]:
+                return
+            after = found[0]
+            yield self._sound(found[1])
+
+    def _read(
+        self, after: int, until: int, db: sqlite3.Connection
+    ) -> tuple[int, list[Record | str]]:
+        found = rows.batch(db, after, until, self._clock())
+        opened = [self._open(*row[1:]) for row in found]
+        return (found[-1][0] if found else 0), opened
+
+    def _sound(self, opened: Sequence[_T | str | None]) -> list[_T]:
+        """Without those that are none; why they are not is told."""
+        for one in opened:
+            if isinstance(one, str):
+                self._observe(EntryRejected("semantic", one))
+        return [one for one in opened if one is not None and not isinstance(one, str)]
+
+    def _change(self, fed: rows.Fed) -> Change | str | None:
+        if fed.value is None:
+            return None  # The record is gone: the event that took it follows.
+        if fed.id is None or fed.tenant is None:
+            return unseal_event(fed.value, self._sealer) or "mac"
+        found = self._open(fed.tenant, fed.id, fed.value)
+        if isinstance(found, str):
+            return found
+        return Added(found) if fed.kind == "added" else Confirmed(found)
+
+    def _open(self, tenant: bytes, record_id: str, value: bytes) -> Record | str:
+        found = unseal_record(value, record_id, self._sealer)
+        # A purge goes by the row's tenant: the record must be of no other.
+        if isinstance(found, Record) and self._sealer.pseudonym(found.tenant) != tenant:
+            return "mac"
+        return found
+
+    async def _run(self, work: Callable[[sqlite3.Connection], _T], *, write: bool = False) -> _T:
+        if self._closed:
+            raise StoreError("closed")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._do, work, write)
+
+    def _do(self, work: Callable[[sqlite3.Connection], _T], write: bool) -> _T:
+        try:
+            db = self._connection()
+            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                result = work(db)
+                db.execute("COMMIT")
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+        except (sqlite3.Error, OSError) as error:
+            self._drop()
+            # The low byte is the primary code (https://www.sqlite.org/rescode.html).
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            reason = _REASONS.get(code, "cannot-open" if isinstance(error, OSError) else "sqlite")
+            raise StoreError(reason, f"{reason}: {self._path}: {error}") from error
+        return result
+
+    def _connection(self) -> sqlite3.Connection:
+        with suppress(FileNotFoundError):
+            if self._db is not None and self._path.stat().st_ino == self._inode:
+                return self._db
+        self._drop()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Only a file that is new: closing a descriptor of an open database would drop the locks of
+        # this process's other connections (https://sqlite.org/howtocorrupt.html).
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        self._inode = self._path.stat().st_ino
+        self._db = db = sqlite3.connect(
+            self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
+        )
+        self._prepare(db)
+        return db
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
+        new = version == 0 and not tables
+        if not new and not (version == rows.VERSION and tables >= _TABLES):
+            self._drop()
+            raise StoreError(
+                "format",
+                f"format: {self._path} is another program's or another Trivet's: name another file",
+            )
+        # NORMAL does not sync at every commit: a power cut may lose the last records
+        # (https://www.sqlite.org/wal.html).
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        if new:
+            rows.prepare(db)
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            with suppress(sqlite3.Error):
+                db.close()
