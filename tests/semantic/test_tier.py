@@ -44,7 +44,7 @@ class Words:
 class Gate:
     """Everything is informational, but what asks about the weather."""
 
-    fingerprint = "g1"
+    fingerprint, reads = "g1", "e1"
 
     def classify(self, texts: Sequence[str], vectors: Vectors | None) -> list[Intention]:
         return [

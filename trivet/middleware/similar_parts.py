@@ -81,15 +81,14 @@ class Surroundings:
 class Chains:
     """Opens chains; an embedder that several of them use is opened once. For one thread each."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self._embedders: dict[str, Embedder] = {}
 
     def open(self, embedder: str, chain: ChainName) -> Chain:
         """Blocking. Raises `CacheError`."""
         found = self._embedders.get(embedder)
         if found is None:
-            found = self._embedders[embedder] = open_embedder(embedder, self._folder)
+            found = self._embedders[embedder] = open_embedder(embedder)
         return open_chain(chain, found, gate=load_gate())
 
 
@@ -160,7 +159,7 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
         follower.start()
         stack.push_async_callback(follower.close)
         engines = Engines(
-            Chains(state_dir(os.environ)).open,
+            Chains().open,
             lambda chain: BatchedEmbedder(
                 chain.embedder, deadline_s=_DEADLINE_S, observer=around.observer
             ),

@@ -7,10 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.calibration import Fingerprint
-from trivet.semantic.types import Embedder, IntentClassifier, TextPair, Verdict, Verifier
+from trivet.policies.intents import Intent
+from trivet.semantic.types import (
+    Embedder,
+    IntentClassifier,
+    Intention,
+    TextPair,
+    Verdict,
+    Verifier,
+)
+
+if TYPE_CHECKING:
+    from trivet.semantic.types import Vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,16 @@ class Chain:
             verifier=None if self.verifier is None else self.verifier.fingerprint,
             gate=None if self.gate is None else self.gate.fingerprint,
         )
+
+    def classify(self, texts: Sequence[str], vectors: Vectors) -> list[Intention]:
+        """What the gate makes of the texts; `vectors` are the embedder's, one row a text.
+
+        Without a gate nothing is admitted.
+        """
+        if self.gate is None:
+            return [Intention(Intent.INFORMATIONAL, False, "no-gate")] * len(texts)
+        own = self.gate.reads == self.embedder.fingerprint
+        return self.gate.classify(texts, vectors if own else None)
 
     def verify(self, pairs: Sequence[TextPair]) -> list[Verdict]:
         """A verdict for each pair. The score of `cosine` and `rules` is the cosine."""

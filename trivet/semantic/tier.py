@@ -135,11 +135,7 @@ class SemanticTier:
     async def _look(self, engine: Engine, asking: Asking, vector: Vectors) -> Looked:
         chain = engine.chain
         partition = Partition(digest(_TAG, chain.embedder.fingerprint.encode(), asking.rest))
-        (intention,) = (
-            [Intention(Intent.INFORMATIONAL, False, "no-gate")]
-            if chain.gate is None
-            else chain.gate.classify([asking.text], vector.reshape(1, -1))
-        )
+        (intention,) = chain.classify([asking.text], vector.reshape(1, -1))
         now = self._clock()
         found: tuple[Neighbour, Verdict] | None = None
         if intention.admitted and intention.intent in asking.policy.intents:

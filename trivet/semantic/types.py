@@ -88,9 +88,11 @@ class IntentClassifier(Protocol):
     """Sorts texts into intents. Blocking, under a millisecond a text beyond the embedding."""
 
     fingerprint: str
+    reads: str
+    """Fingerprint of the embedder whose vectors it was trained on; it takes no other's."""
 
     def classify(self, texts: Sequence[str], vectors: Vectors | None) -> list[Intention]:
-        """One intention for each text; `vectors` are the default embedder's, or None."""
+        """One intention for each text; `vectors` are those of the embedder it `reads`, or None."""
         ...
 
 

@@ -1,0 +1,74 @@
+"""Texts of the gate's tests, by what they are; none is in what the gate was trained on."""
+
+from __future__ import annotations
+
+COMMANDS = (
+    "cancel my booking for friday night",
+    "refund the jacket i bought",
+    "reset my password",
+    "please turn the radiator off in the attic",
+    "can you forward this invoice to the accountant",
+    "book two seats on the late ferry to bergen",
+    "play the second movement again",
+    "remind me to feed the parrot at noon",
+    "how do i subscribe to your newsletter",
+    "where can i leave a review of the shop",
+    "i want to return the toaster and get my money back",
+    "add oat milk to the shopping list",
+    "deploy the billing service to staging",
+)
+RECORDS = (
+    "what is my account balance",
+    "where is my parcel",
+    "has my refund been approved yet",
+    "how many vacation days do i have left",
+    "when does my passport expire",
+    "show me my last ten transactions",
+    "what is on my calendar for thursday",
+    "why was my card declined at the bakery",
+    "track order 8841207",
+    "am i allowed to see the payroll folder",
+    "do i have access to the audit log",
+)
+TIMELY = (
+    "opening hours today",
+    "what is the weather in tromso",
+    "who is the prime minister of denmark",
+    "what is the latest version of node",
+    "is the payment api down",
+    "who has won the most snooker titles",
+    "how much does bitcoin cost",
+    "when is the next train to ghent",
+    "what is the exchange rate between euros and yen",
+    "how old is the mayor of vilnius",
+    "what is the population of bolivia",
+    "which city has the tallest building in africa",
+)
+INFORMATIONAL = (
+    "how do i reset my password",
+    "how can i reset my password",
+    "what are your opening hours",
+    "what is the refund policy",
+    "does the plan include support",
+    "how do i export my data",
+    "why do leaves turn red in autumn",
+    "who wrote the opera carmen",
+    "what does photosynthesis produce",
+    "how do you spell mississippi",
+    "how many ounces are in a pound",
+    "when did the berlin wall fall",
+    "what is the difference between a virus and a bacterium",
+    "do you ship to iceland",
+    "how long does shipping take",
+    "how do i rename a branch in git",
+)
+LEANING = ("yes", "and the second one?", "what about that", "why not", "tell me more")
+MADE_UP = ("write a poem about my bicycle", "tell me a joke", "give me five names for a bakery")
+ABROAD = (
+    "wie lange dauert der versand",
+    "¿cuál es la política de reembolso?",
+    "comment puis-je changer mon mot de passe",
+    "как сбросить пароль",
+    "如何重置密码",
+    "איך מאפסים סיסמה",
+)

@@ -1,0 +1,142 @@
+"""Runs the gate over a file of texts, and counts what it lets through for each label."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trivet.errors import ConfigError, Problem
+from trivet.policies.intents import Intent
+from trivet.semantic.types import Intention
+
+_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One row: a text, and its label where it carries one."""
+
+    text: str
+    label: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A row, what the gate made of it, and whether a policy that opens the intents lets it pass."""
+
+    row: Text
+    intention: Intention
+    admitted: bool
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """For JSON: text, intent, admitted, reason, score, and the label where there is one."""
+        told: dict[str, Any] = {
+            "text": self.row.text,
+            "intent": self.intention.intent.value,
+            "admitted": self.admitted,
+            "reason": self.intention.reason,
+            "score": round(self.intention.score, 6),
+        }
+        return told if self.row.label is None else {**told, "label": self.row.label}
+
+
+def read_texts(path: Path) -> list[Text]:
+    """Read JSON lines of `text` and maybe `label`. Raises `ConfigError` with every problem."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(Problem(str(path), 0, 0, "", f"cannot be read: {error}")) from None
+    rows: list[Text] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            row = _row(line)
+            if isinstance(row, Text):
+                rows.append(row)
+            else:
+                problems.append(Problem(str(path), number, 1, *row))
+    if problems:
+        raise ConfigError(*problems)
+    return rows
+
+
+def _row(line: str) -> Text | tuple[str, str]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return "", "is not JSON"
+    if not isinstance(row, dict):
+        return "", "is not a JSON object"
+    text, label = row.get("text"), row.get("label")
+    if not isinstance(text, str):
+        return "text", "has to be a string"
+    if label is not None and not isinstance(label, str):
+        return "label", "has to be a string"
+    return Text(text, label)
+
+
+def gate_rows(
+    rows: Sequence[Text], opened: Collection[Intent], *, use_vectors: bool = True
+) -> list[Judged]:
+    """Judge every row with the gate that ships, by the default embedder or by words alone.
+
+    Raises `ConfigError` for weights, `EmbedderError` for the embedder.
+    """
+    from trivet.semantic.gate import load_gate
+
+    embedder = None
+    if use_vectors and rows:
+        from trivet.semantic.embedders import open_embedder
+
+        embedder = open_embedder("default")
+    judged: list[Judged] = []
+    for start in range(0, len(rows), _BATCH):
+        batch = rows[start : start + _BATCH]
+        texts = [_whole(row.text) for row in batch]
+        vectors = None if embedder is None else embedder.embed(texts)
+        found = load_gate().classify(texts, vectors)
+        judged += [
+            Judged(row, one, one.admitted and one.intent in opened)
+            for row, one in zip(batch, found, strict=True)
+        ]
+    return judged
+
+
+def _whole(text: str) -> str:
+    """JSON can write half of a surrogate pair, which no embedder takes."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def as_table(judged: Sequence[Judged]) -> str:
+    """For people: each text with its verdict, the counts, and the labels against the verdicts."""
+    lines = [
+        f"{'pass' if one.admitted else 'stop'}  {one.intention.intent:<13}  "
+        f"{one.intention.score:5.3f}  {one.intention.reason or '-':<24}  "
+        f"{' '.join(one.row.text.split())[:80]}"
+        for one in judged
+    ]
+    passed = sum(one.admitted for one in judged)
+    lines += ["", f"{passed} of {len(judged)} texts pass."]
+    if any(one.row.label is not None for one in judged):
+        lines += ["", *_confusion(judged)]
+    return "\n".join(lines)
+
+
+def _confusion(judged: Sequence[Judged]) -> list[str]:
+    counts = Counter((one.row.label or "-", one.intention.intent) for one in judged)
+    passes = Counter(one.row.label or "-" for one in judged if one.admitted)
+    labels = sorted({one.row.label or "-" for one in judged})
+    width = max(map(len, [*labels, "label"]))
+    names = [intent.value for intent in Intent]
+    lines = ["  ".join([f"{'label':<{width}}", *(f"{n:>{len(n)}}" for n in names), "pass     %"])]
+    for label in labels:
+        row = [counts[label, intent] for intent in Intent]
+        cells = [f"{value:>{len(name)}}" for value, name in zip(row, names, strict=True)]
+        share = f"{passes[label]:>4} {100 * passes[label] / sum(row):5.1f}"
+        lines.append("  ".join([f"{label:<{width}}", *cells, share]))
+    return lines
