@@ -13,9 +13,6 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar o
 PORT ?= 8080
 ENGINE_PORT ?= 9100
 PYTEST_ARGS ?=
-# Tests with real servers keep time budgets, which a busy machine can break: what failed is run once
-# more, by itself, and said to be.
-AGAIN = { printf '==> %s\n' 'Once more, by themselves: the tests that failed'; $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(PYTEST_ARGS); }
 BENCH_ARGS ?=
 NODE := tests/integration/node
 PINS := pyproject.toml constraints.txt
@@ -32,9 +29,9 @@ demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a sc
 
 test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
 	$(call say,Running the tests: three at a time)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS) || $(AGAIN)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS)
 	$(call say,Running the tests that have to be alone)
-	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || $(AGAIN)
+	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## Check format, style, types and layers
 	$(call say,ruff format)

@@ -193,6 +193,18 @@ async def test_a_timeout_of_a_call_that_began_before_one_was_counted_says_nothin
     assert timed.states() == states
 
 
+async def test_timeouts_of_calls_that_began_after_one_was_counted_open_the_breaker(
+    timed: Rig, clock: Clock
+) -> None:
+    timed.inner.trouble["get"] = StoreError("timeout")
+    for began in range(QUICK.failures):
+        assert timed.states() == []
+        clock.now = float(began)
+        assert await timed.fails(1, timed.get) == ["timeout"]
+    assert timed.states() == [("down", "timeout")]
+    assert await timed.fails(1, timed.get) == ["open"]
+
+
 async def test_a_success_in_between_keeps_the_breaker_closed(rig: Rig) -> None:
     for _ in range(4):
         rig.inner.trouble["get"] = StoreError("refused")

@@ -6,18 +6,19 @@ import asyncio
 import os
 import signal
 import stat
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fleet_rig import RawUpstream, Worker
+from fleet_contract import FleetContract
+from fleet_rig import HEAD, FleetRig, flight, until
 from flight_worker import CODEC, KEY, TENANT
 
 from trivet.errors import StoreError, UpstreamError
 from trivet.exact.fleet import ALONE, Lead, Remote
-from trivet.exact.flight import Failed, Flight, FlightLimits, Head, Unstored
+from trivet.exact.flight import Failed, Flight, FlightLimits, Unstored
 from trivet.exact.frames import FrameLink, Kind
 from trivet.exact.hub import HubServer
 from trivet.exact.hub_client import HubClient
@@ -25,41 +26,30 @@ from trivet.telemetry import Event, StoreState, ignore
 
 pytestmark = pytest.mark.alone
 
-LIMITS = FlightLimits(1 << 20, 1 << 20)
-HEAD = Head(200, ((b"a", b"b"), (b"", b"")), True)
 
+class Rig(FleetRig):
+    """A hub as well."""
 
-class Rig:
-    """A hub, an upstream, and workers, all closed at the end."""
+    lapse_s = 0.2
 
     def __init__(self, path: Path, stack: AsyncExitStack) -> None:
+        super().__init__(stack)
         self.path = path / "private" / "hub.sock"
-        self.stack = stack
         self.hub = HubServer(self.path, lease_s=2.0)
-        self.upstream = RawUpstream()
 
     async def start(self) -> None:
         await self.hub.start()
         self.stack.push_async_callback(self.hub.close)
-        self.port = await self.upstream.start()
-        self.stack.push_async_callback(self.upstream.close)
+        await super().start()
 
-    async def worker(self) -> Worker:
-        where = {"hub": str(self.path), "budget_s": 2.0}
-        worker = await Worker.start(where, self.port)
-        self.stack.push_async_callback(end, worker)
-        return worker
+    def where(self) -> dict[str, Any]:
+        return {"hub": str(self.path), "budget_s": 2.0}
 
-    async def client(self, observe: Callable[[Event], None] = ignore) -> HubClient:
+    async def member(self, observe: Callable[[Event], None] = ignore) -> HubClient:
         client = HubClient(self.path, CODEC, observe, budget_s=2.0, lease_s=2.0)
         await client.start()
         self.stack.push_async_callback(client.close)
         return client
-
-
-async def end(worker: Worker) -> None:
-    if worker.process.returncode is None:
-        await worker.kill()
 
 
 @pytest.fixture
@@ -70,69 +60,17 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-def flight(attempt: int = 0, tenant: str = TENANT) -> Flight:
-    return Flight(KEY, tenant, LIMITS, attempt=attempt)
+class TestHub(FleetContract):
+    """The contract, over a hub."""
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
-async def test_a_thousand_requests_over_two_processes_make_one_call(rig: Rig) -> None:
-    workers = [await rig.worker(), await rig.worker()]
-    for worker in workers:
-        worker.ask(500)
-    await rig.upstream.wait_for(1)
-    for number in range(50):
-        await rig.upstream.write(0, b"chunk %d," % number)
-        await asyncio.sleep(0.002)
-    await rig.upstream.write(0, b"end.", end=True)
-    reports = [await worker.report() for worker in workers]
-    answers = sum((Counter(report["answers"]) for report in reports), Counter())
-    assert len(answers) == 1
-    assert set(answers.values()) == {1000}
-    assert next(iter(answers)).startswith("Stored chunk 0,chunk 1")
-    assert rig.upstream.calls == 1
-    for worker in workers:
-        await worker.close()
-
-
-async def test_a_leader_killed_before_its_head_leads_to_one_re_election(rig: Rig) -> None:
-    leader = await rig.worker()
-    leader.ask(1)
-    await rig.upstream.wait_for(1)
-    followers = [await rig.worker(), await rig.worker()]
-    for worker in followers:
-        worker.ask(200)
-    await asyncio.sleep(0.3)
-    await leader.kill()
-    await rig.upstream.wait_for(2)
-    await asyncio.sleep(0.2)
-    await rig.upstream.write(1, b"second.", end=True)
-    reports = [await worker.report() for worker in followers]
-    assert [report["answers"] for report in reports] == [{"Stored second. 7": 200}] * 2
-    assert rig.upstream.calls == 2
-    for worker in followers:
-        await worker.close()
-
-
-async def test_a_leader_killed_in_mid_stream_ends_its_followers_streams(rig: Rig) -> None:
-    leader = await rig.worker()
-    leader.ask(1)
-    await rig.upstream.wait_for(1)
-    await rig.upstream.write(0, b"half")
-    follower = await rig.worker()
-    follower.ask(200)
-    await asyncio.sleep(0.3)
-    await leader.kill()
-    assert (await follower.report())["answers"] == {"error leader-lost": 200}
-    follower.ask(1)
-    await rig.upstream.wait_for(2)
-    await rig.upstream.write(1, b"whole.", end=True)
-    assert (await follower.report())["answers"] == {"Stored whole. 6": 1}
-    await follower.close()
+async def test_the_hub_forgets_a_freed_claim(rig: Rig) -> None:
+    one, two = await rig.member(), await rig.member()
+    claim = await one.claim(flight())
+    assert isinstance(claim, Lead)
+    claim.undo()
+    await until(lambda: not rig.hub._board)
+    assert isinstance(await two.claim(flight()), Lead)
 
 
 async def test_a_frozen_leader_is_given_up_within_the_lease(rig: Rig) -> None:
@@ -152,81 +90,8 @@ async def test_a_frozen_leader_is_given_up_within_the_lease(rig: Rig) -> None:
     await leader.close()
 
 
-async def test_a_failing_answer_is_re_elected_once_over_all_processes(rig: Rig) -> None:
-    workers = [await rig.worker() for _ in range(2)]
-    for worker in workers:
-        worker.ask(100)
-    await rig.upstream.wait_for(1)
-    await asyncio.sleep(0.3)
-    await rig.upstream.write(0, b"!no", end=True)
-    await rig.upstream.wait_for(2)
-    await rig.upstream.write(1, b"yes.", end=True)
-    answers: Counter[str] = Counter()
-    for worker in workers:
-        answers.update((await worker.report())["answers"])
-    assert answers == {"Stored yes. 4": 199, "error no-answer": 1}
-    assert rig.upstream.calls == 2
-
-
-async def test_the_call_lives_while_a_remote_follower_waits_and_no_longer(rig: Rig) -> None:
-    leader, follower = await rig.client(), await rig.client()
-    led = flight()
-    own = led.subscribe()
-    assert isinstance(await leader.claim(led), Lead)
-    claim = await follower.claim(flight())
-    assert isinstance(claim, Remote)
-    copy = flight()
-    feeding = asyncio.create_task(claim.feed(copy))
-    await until(lambda: len(led._subscriptions) == 2)
-    own.leave()
-    assert not led.deserted
-    feeding.cancel()
-    claim.undo()
-    await until(lambda: led.deserted)
-
-
-async def test_tenants_and_attempts_are_claimed_apart(rig: Rig) -> None:
-    one, two = await rig.client(), await rig.client()
-    assert isinstance(await one.claim(flight()), Lead)
-    assert isinstance(await two.claim(flight(tenant="other")), Lead)
-    assert isinstance(await two.claim(flight(attempt=1)), Lead)
-    assert isinstance(await two.claim(flight()), Remote)
-
-
-async def test_a_freed_claim_is_free_at_once(rig: Rig) -> None:
-    one, two = await rig.client(), await rig.client()
-    first = await one.claim(flight())
-    first.undo()
-    first.undo()
-    assert isinstance(await one.claim(flight()), Lead)
-    again = await one.claim(flight())
-    assert isinstance(again, Lead)
-    again.undo()
-    await until(lambda: not rig.hub._board)
-    assert isinstance(await two.claim(flight()), Lead)
-
-
-async def test_what_crosses_the_hub_arrives_as_it_left(rig: Rig) -> None:
-    leader, follower = await rig.client(), await rig.client()
-    led, copy = flight(), flight()
-    await leader.claim(led)
-    claim = await follower.claim(copy)
-    assert isinstance(claim, Remote)
-    reader = copy.subscribe()
-    feeding = asyncio.create_task(claim.feed(copy))
-    led.start(HEAD)
-    assert await reader.head() == HEAD
-    big = bytes(range(256)) * 2000
-    for chunk in (b"a", big, b"", b"z"):
-        await led.push(chunk)
-    led.finish(Unstored("length"))
-    assert b"".join([chunk async for chunk in reader]) == b"a" + big + b"z"
-    assert await reader.result() == Unstored("length")
-    await feeding
-
-
 async def test_a_slow_remote_reader_holds_the_sender_back(rig: Rig) -> None:
-    leader, follower = await rig.client(), await rig.client()
+    leader, follower = await rig.member(), await rig.member()
     led = Flight(KEY, TENANT, FlightLimits(1 << 30, 1 << 18))
     await leader.claim(led)
     copy = Flight(KEY, TENANT, FlightLimits(1 << 30, 1 << 18))
@@ -256,7 +121,7 @@ async def test_a_slow_remote_reader_holds_the_sender_back(rig: Rig) -> None:
 
 
 async def test_a_follower_that_comes_when_all_is_over_is_told(rig: Rig) -> None:
-    leader, follower = await rig.client(), await rig.client()
+    leader, follower = await rig.member(), await rig.member()
     led = Flight(KEY, TENANT, FlightLimits(0, 1 << 20))
     await leader.claim(led)
     led.start(HEAD)
@@ -268,19 +133,6 @@ async def test_a_follower_that_comes_when_all_is_over_is_told(rig: Rig) -> None:
     head = await copy.subscribe().head()
     assert isinstance(head, Failed)
     assert head.error.reason == "flight-over"
-
-
-async def test_a_cancelled_claim_is_given_back(rig: Rig) -> None:
-    one, two = await rig.client(), await rig.client()
-    for wait in range(4):
-        claiming = asyncio.create_task(one.claim(flight()))
-        for _ in range(wait):
-            await asyncio.sleep(0)
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
-    await asyncio.sleep(0.05)
-    assert not rig.hub._board
-    assert isinstance(await two.claim(flight()), Lead)
 
 
 async def test_without_a_hub_a_worker_leads_alone_and_comes_back(tmp_path: Path) -> None:
@@ -386,7 +238,7 @@ async def test_the_hub_refuses_a_directory_that_is_open_to_others(tmp_path: Path
 
 
 async def test_a_client_that_sends_rubbish_is_cut_off_and_harms_nobody(rig: Rig) -> None:
-    good = await rig.client()
+    good = await rig.member()
     reader, writer = await asyncio.open_unix_connection(str(rig.path))
     writer.write(b"\xff" * 64)
     await reader.read()
@@ -396,7 +248,7 @@ async def test_a_client_that_sends_rubbish_is_cut_off_and_harms_nobody(rig: Rig)
 
 
 async def test_a_hub_that_goes_away_ends_the_flights_that_were_followed(rig: Rig) -> None:
-    leader, follower = await rig.client(), await rig.client()
+    leader, follower = await rig.member(), await rig.member()
     led, copy = flight(), flight()
     own = led.subscribe()
     await leader.claim(led)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -15,21 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fleet_rig import RawUpstream, Worker
-from flight_worker import CODEC, KEY, SEAL, TENANT
+from fleet_contract import FleetContract
+from fleet_rig import HEAD, FleetRig, flight, pair, until
+from flight_worker import CODEC, SEAL
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from trivet.exact.fleet import ALONE, Lead, Remote
 from trivet.exact.fleet_redis import FleetTimes, RedisFleet
-from trivet.exact.flight import Failed, Flight, FlightLimits, Head, Unstored
+from trivet.exact.flight import Failed, Unstored
 from trivet.exact.redis_names import Following, Names
 from trivet.telemetry import EntryRejected, Event, StoreState, ignore
 
 pytestmark = pytest.mark.alone
 
-LIMITS = FlightLimits(1 << 20, 1 << 20)
-HEAD = Head(200, ((b"a", b"b"),), True)
 # The claim's budget is wide where a busy test machine must not change the outcome.
 TIMES = {"claim_s": 2.0, "line_s": 2.0, "lease_s": 1.5, "ask_s": 1.0}
 
@@ -74,37 +72,30 @@ class RedisServer:
         await self.process.wait()
 
 
-class Rig:
-    """A Redis, an upstream, workers and fleets, all closed at the end."""
+class Rig(FleetRig):
+    """A Redis as well."""
+
+    lapse_s = TIMES["lease_s"]
 
     def __init__(self, path: Path, stack: AsyncExitStack) -> None:
-        self.stack = stack
+        super().__init__(stack)
         self.redis = RedisServer(path)
-        self.upstream = RawUpstream()
 
     async def start(self) -> None:
         await self.redis.start()
         self.stack.push_async_callback(self.redis.close)
-        self.port = await self.upstream.start()
-        self.stack.push_async_callback(self.upstream.close)
+        await super().start()
 
-    async def worker(self) -> Worker:
-        worker = await Worker.start({"redis": self.redis.url, "times": TIMES}, self.port)
-        self.stack.push_async_callback(end, worker)
-        return worker
+    def where(self) -> dict[str, Any]:
+        return {"redis": self.redis.url, "times": TIMES}
 
-    async def fleet(self, observe: Callable[[Event], None] = ignore, **times: float) -> RedisFleet:
+    async def member(self, observe: Callable[[Event], None] = ignore, **times: float) -> RedisFleet:
         chosen = FleetTimes(**(TIMES | times))
         client = Redis.from_url(self.redis.url)
         fleet = RedisFleet(lambda: client, SEAL, CODEC, observe, times=chosen)
         await fleet.start()
         self.stack.push_async_callback(fleet.close)
         return fleet
-
-
-async def end(worker: Worker) -> None:
-    if worker.process.returncode is None:
-        await worker.kill()
 
 
 @pytest.fixture
@@ -115,26 +106,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
         yield made
 
 
-def flight(attempt: int = 0, tenant: str = TENANT) -> Flight:
-    return Flight(KEY, tenant, LIMITS, attempt=attempt)
-
-
-async def until(true: Callable[[], Any]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.005)
-
-
-async def pair(
-    rig: Rig, observe: Callable[[Event], None] = ignore
-) -> tuple[Flight, Flight, Remote]:
-    """A led flight, a local copy of it, and the follower's claim."""
-    leader, follower = await rig.fleet(), await rig.fleet(observe)
-    led, copy = flight(), flight()
-    assert isinstance(await leader.claim(led), Lead)
-    claim = await follower.claim(copy)
-    assert isinstance(claim, Remote)
-    return led, copy, claim
+class TestRedisFleet(FleetContract):
+    """The contract, over a Redis."""
 
 
 def following_of(claim: Remote) -> Following:
@@ -145,96 +118,8 @@ def following_of(claim: Remote) -> Following:
     return following
 
 
-async def test_a_thousand_requests_over_two_processes_make_one_call(rig: Rig) -> None:
-    workers = [await rig.worker(), await rig.worker()]
-    for worker in workers:
-        worker.ask(500)
-    await rig.upstream.wait_for(1)
-    for number in range(50):
-        await rig.upstream.write(0, b"chunk %d," % number)
-        await asyncio.sleep(0.002)
-    await rig.upstream.write(0, b"end.", end=True)
-    answers: Counter[str] = Counter()
-    for worker in workers:
-        answers.update((await worker.report())["answers"])
-    assert len(answers) == 1
-    assert set(answers.values()) == {1000}
-    assert next(iter(answers)).startswith("Stored chunk 0,chunk 1")
-    assert rig.upstream.calls == 1
-    for worker in workers:
-        await worker.close()
-
-
-async def test_a_leader_killed_before_its_head_leads_to_one_re_election(rig: Rig) -> None:
-    leader = await rig.worker()
-    leader.ask(1)
-    await rig.upstream.wait_for(1)
-    followers = [await rig.worker(), await rig.worker()]
-    for worker in followers:
-        worker.ask(200)
-    await asyncio.sleep(0.4)
-    await leader.kill()
-    await rig.upstream.wait_for(2)
-    await asyncio.sleep(1.5)
-    await rig.upstream.write(1, b"second.", end=True)
-    reports = [await worker.report() for worker in followers]
-    assert [report["answers"] for report in reports] == [{"Stored second. 7": 200}] * 2
-    assert rig.upstream.calls == 2
-    for worker in followers:
-        await worker.close()
-
-
-async def test_a_leader_killed_in_mid_stream_ends_its_followers_streams(rig: Rig) -> None:
-    leader = await rig.worker()
-    leader.ask(1)
-    await rig.upstream.wait_for(1)
-    await rig.upstream.write(0, b"half")
-    follower = await rig.worker()
-    follower.ask(100)
-    await asyncio.sleep(0.4)
-    await leader.kill()
-    assert (await follower.report())["answers"] == {"error leader-lost": 100}
-    await asyncio.sleep(TIMES["lease_s"])
-    follower.ask(1)
-    await rig.upstream.wait_for(2)
-    await rig.upstream.write(1, b"whole.", end=True)
-    assert (await follower.report())["answers"] == {"Stored whole. 6": 1}
-    await follower.close()
-
-
-async def test_a_failing_answer_is_re_elected_once_over_all_processes(rig: Rig) -> None:
-    workers = [await rig.worker() for _ in range(2)]
-    for worker in workers:
-        worker.ask(100)
-    await rig.upstream.wait_for(1)
-    await asyncio.sleep(0.4)
-    await rig.upstream.write(0, b"!no", end=True)
-    await rig.upstream.wait_for(2)
-    await rig.upstream.write(1, b"yes.", end=True)
-    answers: Counter[str] = Counter()
-    for worker in workers:
-        answers.update((await worker.report())["answers"])
-    assert answers == {"Stored yes. 4": 199, "error no-answer": 1}
-    assert rig.upstream.calls == 2
-
-
-async def test_what_crosses_redis_arrives_as_it_left(rig: Rig) -> None:
-    led, copy, claim = await pair(rig)
-    reader = copy.subscribe()
-    feeding = asyncio.create_task(claim.feed(copy))
-    led.start(HEAD)
-    assert await reader.head() == HEAD
-    big = bytes(range(256)) * 2000
-    for chunk in (b"a", big, b"", b"z"):
-        await led.push(chunk)
-    led.finish(Unstored("length"))
-    assert b"".join([chunk async for chunk in reader]) == b"a" + big + b"z"
-    assert await reader.result() == Unstored("length")
-    await feeding
-
-
 async def test_nothing_is_sent_for_a_flight_that_nobody_asks_for(rig: Rig) -> None:
-    leader = await rig.fleet()
+    leader = await rig.member()
     led = flight()
     lead = await leader.claim(led)
     led.start(HEAD)
@@ -250,7 +135,7 @@ async def test_nothing_is_sent_for_a_flight_that_nobody_asks_for(rig: Rig) -> No
 
 
 async def test_the_lease_is_renewed_and_expires_when_the_leader_is_gone(rig: Rig) -> None:
-    leader, other = await rig.fleet(), await rig.fleet()
+    leader, other = await rig.member(), await rig.member()
     led = flight()
     await leader.claim(led)
     await asyncio.sleep(2 * TIMES["lease_s"])
@@ -258,48 +143,6 @@ async def test_the_lease_is_renewed_and_expires_when_the_leader_is_gone(rig: Rig
     assert isinstance(claim, Remote)
     await leader.close()
     assert isinstance(await other.claim(flight()), Lead)
-
-
-async def test_the_call_lives_while_a_remote_follower_waits_and_no_longer(rig: Rig) -> None:
-    led, copy, claim = await pair(rig)
-    own = led.subscribe()
-    feeding = asyncio.create_task(claim.feed(copy))
-    await until(lambda: len(led._subscriptions) == 2)
-    own.leave()
-    await asyncio.sleep(2 * TIMES["lease_s"])
-    assert not led.deserted
-    feeding.cancel()
-    claim.undo()
-    await until(lambda: led.deserted)
-
-
-async def test_tenants_and_attempts_are_claimed_apart(rig: Rig) -> None:
-    one, two = await rig.fleet(), await rig.fleet()
-    assert isinstance(await one.claim(flight()), Lead)
-    assert isinstance(await two.claim(flight(tenant="other")), Lead)
-    assert isinstance(await two.claim(flight(attempt=1)), Lead)
-    assert isinstance(await two.claim(flight()), Remote)
-
-
-async def test_a_freed_claim_is_free_at_once(rig: Rig) -> None:
-    one = await rig.fleet()
-    first = await one.claim(flight())
-    first.undo()
-    first.undo()
-    assert isinstance(await one.claim(flight()), Lead)
-    assert isinstance(await (await rig.fleet()).claim(flight()), Remote)
-
-
-async def test_a_cancelled_claim_is_given_back(rig: Rig) -> None:
-    one, two = await rig.fleet(), await rig.fleet()
-    for wait in range(6):
-        claiming = asyncio.create_task(one.claim(flight()))
-        for _ in range(wait):
-            await asyncio.sleep(0)
-        claiming.cancel()
-        await asyncio.gather(claiming, return_exceptions=True)
-    await asyncio.sleep(0.1)
-    assert isinstance(await two.claim(flight()), Lead)
 
 
 async def test_forged_messages_are_ignored(rig: Rig) -> None:
@@ -334,7 +177,7 @@ async def test_forged_messages_are_ignored(rig: Rig) -> None:
 
 async def test_a_forged_lease_makes_this_process_lead(rig: Rig) -> None:
     events: list[Event] = []
-    fleet = await rig.fleet(events.append)
+    fleet = await rig.member(events.append)
     key = Names("trivet:flight:", SEAL).lease(flight())
     await rig.redis.client.set(key, os.urandom(64))
     assert isinstance(await fleet.claim(flight()), Lead)
@@ -358,7 +201,7 @@ async def test_a_lost_item_fails_the_flight_and_is_never_skipped(rig: Rig) -> No
 
 
 async def test_a_lease_without_a_leader_is_given_up_in_time(rig: Rig) -> None:
-    fleet = await rig.fleet(ask_s=0.2)
+    fleet = await rig.member(ask_s=0.2)
     names = Names("trivet:flight:", SEAL)
     value = names.seal_lease(flight(), b"f" * 16, b"p" * 16)
     await rig.redis.client.set(names.lease(flight()), value)
@@ -375,7 +218,7 @@ async def test_a_lease_without_a_leader_is_given_up_in_time(rig: Rig) -> None:
 
 async def test_a_frozen_redis_costs_its_budget_and_then_nothing(rig: Rig) -> None:
     events: list[Event] = []
-    fleet = await rig.fleet(events.append, claim_s=0.05, line_s=0.2)
+    fleet = await rig.member(events.append, claim_s=0.05, line_s=0.2)
     assert isinstance(await fleet.claim(flight()), Lead)
     rig.redis.freeze()
     loop = asyncio.get_running_loop()
@@ -399,8 +242,8 @@ async def test_a_frozen_redis_costs_its_budget_and_then_nothing(rig: Rig) -> Non
 
 
 async def test_after_a_freeze_processes_share_again(rig: Rig) -> None:
-    one = await rig.fleet(line_s=0.2, claim_s=0.2)
-    two = await rig.fleet(line_s=0.2, claim_s=0.2)
+    one = await rig.member(line_s=0.2, claim_s=0.2)
+    two = await rig.member(line_s=0.2, claim_s=0.2)
     await one.claim(flight(attempt=3))
     rig.redis.freeze()
     await one.claim(flight())
@@ -421,7 +264,7 @@ async def test_after_a_freeze_processes_share_again(rig: Rig) -> None:
 
 
 async def test_a_follower_re_elects_at_once_when_redis_freezes_before_the_head(rig: Rig) -> None:
-    leader, follower = await rig.fleet(), await rig.fleet(line_s=0.1, ask_s=5.0)
+    leader, follower = await rig.member(), await rig.member(line_s=0.1, ask_s=5.0)
     copy = flight()
     await leader.claim(flight())
     claim = await follower.claim(copy)
@@ -437,7 +280,7 @@ async def test_a_follower_re_elects_at_once_when_redis_freezes_before_the_head(r
 
 async def test_a_redis_that_is_read_only_is_left_alone_until_it_takes_writes(rig: Rig) -> None:
     events: list[Event] = []
-    fleet = await rig.fleet(events.append)
+    fleet = await rig.member(events.append)
     await rig.redis.client.replicaof("127.0.0.1", "1")
     assert isinstance(await fleet.claim(flight()), Lead)
     await until(lambda: not fleet.up)
@@ -461,7 +304,7 @@ async def test_a_fleet_starts_without_redis_and_joins_it_later(tmp_path: Path) -
 
 
 async def test_a_restarted_redis_forgets_leases_and_hears_again(rig: Rig) -> None:
-    one, two = await rig.fleet(), await rig.fleet()
+    one, two = await rig.member(), await rig.member()
     await one.claim(flight())
     rig.redis.process.kill()
     await rig.redis.process.wait()

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trouble_rig as rig
 from proxy import Proxy, chat_body, request
 from raw_http import Answer, post
 from redis_servers import Server, replica_of, running, sentinel
 from slow_line import slow_line
 from trouble_rig import (
     BUDGET_S,
-    FRONT,
     GENEROUS,
-    NO_FRONT,
     PATIENT_S,
+    Kept,
     ask,
+    assert_altered_entries_are_misses,
     assert_answered,
+    assert_degraded,
+    assert_works,
     calls,
     component,
-    exact_of,
     faults,
-    lines,
+    fronts,
     metric,
     mocked,
     one_by_one,
@@ -40,8 +43,6 @@ from trouble_rig import (
 
 pytestmark = pytest.mark.alone
 
-fronts = pytest.mark.parametrize("front", [NO_FRONT, FRONT], ids=["no-front", "front"])
-
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[Server]:
@@ -50,32 +51,10 @@ def redis(tmp_path: Path) -> Iterator[Server]:
 
 
 def assert_stands_aside(proxy: Proxy, reason: str, label: str = "aside") -> None:
-    """While Redis is down, 200 requests are answered by the upstream at no cost, without a line."""
-    until(lambda: states(proxy, "redis")[-1:] == ["down"], "redis down in the log")
+    """The fleet, which goes over the same Redis, stands aside as well."""
     until(lambda: states(proxy, "fleet")[-1:] == ["down"], "fleet down in the log")
-    before, opened = calls(proxy), operations(proxy, "redis", "get", "open")
-    told = len(lines(proxy, "store-state"))
-    answers: list[Answer] = []
-    took = timed(lambda: answers.extend(ask(proxy, texts(label, 200))))
-    assert_answered(answers, hits=0)
-    assert {exact_of(answer)["detail"] for answer in answers} == {"store-open"}
-    assert took < BUDGET_S * GENEROUS
-    assert calls(proxy) == before + 200
-    assert operations(proxy, "redis", "get", "open") == opened + 200
-    assert len(lines(proxy, "store-state")) == told
-    part = component(proxy, "store:redis")
-    assert part["state"] == "down"
-    assert part["detail"].startswith(f"{reason}: ")
+    rig.assert_stands_aside(proxy, "redis", reason, label)
     assert component(proxy, "fleet")["state"] == "down"
-    assert metric(proxy, "trivet_store_up", store="redis") == 0
-
-
-def assert_works(proxy: Proxy, label: str) -> None:
-    """Answers are stored, and served again."""
-    until_up(proxy, "redis")
-    assert metric(proxy, "trivet_store_up", store="redis") == 1
-    assert_answered(ask(proxy, texts(label, 10)), hits=0)
-    assert_answered(ask(proxy, texts(label, 10)), hits=10)
 
 
 @fronts
@@ -98,7 +77,7 @@ def test_a_frozen_redis_costs_a_few_budgets_and_its_entries_are_there_afterwards
             assert_answered(ask(proxy, warm), hits=20)
         assert operations(proxy, "redis", "get", "timeout") <= 2 * 6
         assert operations(proxy, "redis", "put", "timeout") <= 2 * 6
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert states(proxy, "redis") == ["up", "down", "up", "down", "up"]
         assert states(proxy, "fleet") == ["up", "down", "up", "down", "up"]
         assert faults(proxy) == []
@@ -128,7 +107,7 @@ def test_requests_that_wait_for_a_redis_when_it_freezes_are_all_answered(redis: 
             ask(proxy, texts(f"next {at}", 2))
         assert_stands_aside(proxy, "timeout")
         redis.thaw()
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert [state for state in states(proxy, "redis") if state != "degraded"] == [
             "up",
             "down",
@@ -145,7 +124,7 @@ def test_a_redis_that_refuses_and_is_started_late_is_found(tmp_path: Path, front
         assert states(proxy, "redis") == ["down"]
         assert_stands_aside(proxy, "refused")
         server.start()
-        assert_works(proxy, "late")
+        assert_works(proxy, "redis", "late")
         until(lambda: states(proxy, "fleet") == ["down", "up"], "the fleet is up")
         assert states(proxy, "redis") == ["down", "up"]
         assert faults(proxy) == []
@@ -156,7 +135,7 @@ def test_a_proxy_starts_while_its_redis_is_frozen(redis: Server) -> None:
     with troubled(redis.url) as proxy:
         assert_stands_aside(proxy, "timeout")
         redis.thaw()
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert states(proxy, "redis") == ["down", "up"]
 
 
@@ -196,7 +175,7 @@ def test_a_redis_that_is_killed_under_load_and_comes_back_fails_no_request(
             ["up", "down", "up", "degraded", "down", "up"],
             ["up", "degraded", "down", "up", "degraded", "down", "up"],
         )
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert faults(proxy) == []
 
 
@@ -209,7 +188,7 @@ def test_a_slow_redis_is_used_within_the_budget_and_left_alone_beyond_it(redis: 
         assert operations(proxy, "redis", "get", "timeout") <= 6
         assert_stands_aside(proxy, "timeout")
         line.delay_s = 0
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert states(proxy, "redis") == ["up", "down", "up"]
         assert faults(proxy) == []
 
@@ -224,23 +203,12 @@ def test_a_full_redis_serves_what_it_holds_and_stores_no_more(tmp_path: Path, fr
         assert_answered(ask(proxy, warm), hits=0)
         fill = "for i = 1, 200 do redis.call('SET', 'f' .. i, string.rep('x', 50000)) end"
         server.cli("EVAL", fill, "0")
-        assert_answered(ask(proxy, texts("full", 5)), hits=0)
-        until(lambda: states(proxy, "redis") == ["up", "degraded"], "degraded")
-        answers = ask(proxy, texts("aside", 200))
-        assert_answered(answers, hits=0)
-        assert {exact_of(answer).get("stored") for answer in answers} == {None}
-        assert_answered(ask(proxy, warm), hits=20)
-        assert states(proxy, "redis") == ["up", "degraded"]
+        assert_degraded(proxy, "redis", "full", warm)
         assert len(states(proxy, "fleet")) <= 2
-        part = component(proxy, "store:redis")
-        assert part["state"] == "degraded"
-        assert part["detail"].startswith("full: ")
-        assert metric(proxy, "trivet_store_up", store="redis") == 1
-        assert operations(proxy, "redis", "put", "open") >= 190
-        assert 3 <= operations(proxy, "redis", "put", "full") <= 10
+        assert operations(proxy, "redis", "put", "full") >= 3
         server.cli("DEL", *(f"f{number}" for number in range(1, 201)))
         until_stored(proxy)
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert states(proxy, "redis") == ["up", "degraded", "up"]
         assert faults(proxy) == []
 
@@ -257,18 +225,12 @@ def test_a_read_only_replica_serves_and_stores_again_once_it_is_the_master(
             troubled(replica.url, upstream, budget=PATIENT_S) as proxy,
         ):
             assert_answered(ask(proxy, warm), hits=20)
-            assert_answered(ask(proxy, texts("new", 5)), hits=0)
-            until(lambda: states(proxy, "redis") == ["up", "degraded"], "degraded")
-            assert_answered(ask(proxy, texts("aside", 200)), hits=0)
-            assert states(proxy, "redis") == ["up", "degraded"]
+            assert_degraded(proxy, "redis", "readonly", warm)
             assert states(proxy, "fleet") == ["down"]
-            part = component(proxy, "store:redis")
-            assert part["state"] == "degraded"
-            assert part["detail"].startswith("readonly: ")
             assert component(proxy, "fleet")["state"] == "down"
             replica.cli("REPLICAOF", "NO", "ONE")
             until_stored(proxy)
-            assert_works(proxy, "after")
+            assert_works(proxy, "redis", "after")
             assert states(proxy, "redis") == ["up", "degraded", "up"]
             until(lambda: states(proxy, "fleet") == ["down", "up"], "the fleet is up")
             assert faults(proxy) == []
@@ -295,7 +257,7 @@ def test_a_failover_is_followed_and_costs_no_request(tmp_path: Path) -> None:
                 assert number < 500
             until_up(proxy, "redis")
             assert_answered(ask(proxy, warm), hits=20)
-            assert_works(proxy, "after")
+            assert_works(proxy, "redis", "after")
             assert states(proxy, "redis")[:2] == ["up", "down"]
             assert len(states(proxy, "redis")) <= 5
             until(lambda: states(proxy, "fleet")[-1] == "up", "the fleet is up")
@@ -312,7 +274,7 @@ def test_a_wrong_password_is_told_without_the_password_and_healed_without_a_rest
             assert_stands_aside(proxy, "auth")
             assert states(proxy, "redis") == ["down"]
             server.cli("CONFIG", "SET", "requirepass", "wrong-one")
-            assert_works(proxy, "after")
+            assert_works(proxy, "redis", "after")
             assert states(proxy, "redis") == ["down", "up"]
             assert "wrong-one" not in proxy.log.read_text()
             assert "wrong-one" not in proxy.get("/readyz", admin=True).body.decode()
@@ -324,7 +286,7 @@ def test_a_user_without_rights_is_trouble_until_it_has_them(redis: Server) -> No
     with troubled(redis.url.replace("redis://", "redis://app:pw@")) as proxy:
         assert_stands_aside(proxy, "auth")
         redis.cli("ACL", "SETUSER", "app", "~trivet:*", "+@all", "allchannels")
-        assert_works(proxy, "after")
+        assert_works(proxy, "redis", "after")
         assert states(proxy, "redis") == ["down", "up"]
         assert faults(proxy) == []
 
@@ -380,16 +342,8 @@ def test_two_workers_collapse_on_their_machine_while_redis_is_down(
 # Entries that somebody else wrote, altered, or can read.
 
 
-def entry_names(server: Server) -> set[str]:
-    return set(server.cli("KEYS", "trivet:*:e:*").split())
-
-
-def stored_as(server: Server, proxy: Proxy, text: str, key: str) -> str:
-    """The name under which the answer to `text` is stored."""
-    before = entry_names(server)
-    assert proxy.chat(text, key=key).exact.get("stored") is True
-    (name,) = entry_names(server) - before
-    return name
+def kept_in(server: Server) -> Kept:
+    return Kept("redis", server.url, lambda: set(server.cli("KEYS", "trivet:*:e:*").split()))
 
 
 _CUT = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, -9))"
@@ -407,39 +361,16 @@ ALTERATIONS = {
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
 def test_altered_entries_are_misses_counted_and_deleted(redis: Server, encrypt: bool) -> None:
-    names: dict[str, dict[str, str]] = {how: {} for how in ALTERATIONS}
-    url = redis.url
-    with mocked() as upstream:
-        with troubled(url, upstream, encrypt=encrypt, budget=PATIENT_S) as writer:
-            for how, named in names.items():
-                named["one"] = stored_as(redis, writer, f"one {how}", "sk-us")
-                named["two"] = stored_as(redis, writer, f"two {how}", "sk-us")
-                named["theirs"] = stored_as(redis, writer, f"one {how}", "sk-them")
-        with troubled(url, upstream, encrypt=encrypt, secret="f" * 64) as stranger:
-            for how, named in names.items():
-                named["foreign"] = stored_as(redis, stranger, f"one {how}", "sk-us")
-        with troubled(url, upstream, encrypt=encrypt, front=FRONT, budget=PATIENT_S) as proxy:
-            for count, (how, alteration) in enumerate(ALTERATIONS.items(), start=1):
-                said = redis.cli(*(part.format(**names[how]) for part in alteration))
-                assert "ERR" not in said
-                # From the cache alone, so that no new entry takes the altered one's place.
-                only = proxy.chat(f"one {how}", key="sk-us", cache_control="only-if-cached")
-                assert only.status == 504
-                assert names[how]["one"] not in entry_names(redis)
-                assert metric(proxy, "trivet_entries_rejected_total", store="redis") == count
-                reply = proxy.chat(f"one {how}", key="sk-us")
-                assert reply.exact == {"fwd": "miss", "stored": True}
-                assert proxy.chat(f"one {how}", key="sk-us").exact["hit"] is True
-                assert proxy.chat(f"two {how}", key="sk-us").exact["hit"] is True
-                assert proxy.chat(f"one {how}", key="sk-them").exact["hit"] is True
-            told = [line["why"] for line in lines(proxy, "entry-rejected")]
-            assert len(told) == len(set(told))
-            assert states(proxy, "redis") == ["up"]
+    def alter(command: Sequence[str], names: Mapping[str, str]) -> None:
+        assert "ERR" not in redis.cli(*(part.format(**names) for part in command))
+
+    alterations = {how: partial(alter, command) for how, command in ALTERATIONS.items()}
+    assert_altered_entries_are_misses(kept_in(redis), encrypt, alterations)
 
 
 def test_an_entry_of_the_wrong_type_is_a_miss_and_is_replaced(redis: Server) -> None:
     with troubled(redis.url) as proxy:
-        name = stored_as(redis, proxy, "one", "sk-us")
+        name = kept_in(redis).stored_as(proxy, "one", "sk-us")
         redis.cli("DEL", name)
         redis.cli("LPUSH", name, "a list")
         assert proxy.chat("one", key="sk-us").exact == {"fwd": "miss", "stored": True}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -282,6 +282,41 @@ async def test_a_file_that_somebody_deleted_is_made_anew(tmp_path: Path) -> None
         await store.put(entry("b"), FREE)
         assert await held(store, "a", "b") == ["b"]
     assert path.exists()
+
+
+_COUNT = "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone())"
+
+
+async def test_after_somebody_deleted_the_log_processes_see_what_others_store(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "c.db"
+    async with opened(path) as one, opened(path) as two:
+        await one.put(entry("a"), FREE)
+        assert await held(two, "a") == ["a"]
+        for name in ("c.db-wal", "c.db-shm"):
+            (tmp_path / name).unlink()
+
+        async def shared(name: str) -> bool:
+            found = []
+            for number, store in enumerate((one, two)):
+                with suppress(StoreError):
+                    await store.put(entry(f"{name}{number}"), FREE)
+                with suppress(StoreError):
+                    found += await held(store, f"{name}0", f"{name}1")
+            return found[-2:] == [f"{name}0", f"{name}1"]
+
+        async with asyncio.timeout(20):
+            names = (f"n{turn}-" for turn in range(1000))
+            while not await shared(next(names)):
+                await asyncio.sleep(0.3)
+        assert await shared("last")
+        query = f"SELECT count(*) FROM entries WHERE key = x'{key('last1').hex()}'"
+        counting = [sys.executable, "-c", _COUNT, str(path), query]
+        counted = await asyncio.to_thread(subprocess.check_output, counting, text=True)
+        assert counted == "1\n"
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 async def test_a_place_where_no_file_can_be_made_is_a_store_in_trouble(tmp_path: Path) -> None:

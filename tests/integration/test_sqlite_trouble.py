@@ -10,8 +10,9 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,18 @@ from trouble_rig import (
     GENEROUS,
     NO_FRONT,
     PATIENT_S,
+    Kept,
     ask,
+    assert_altered_entries_are_misses,
     assert_answered,
+    assert_degraded,
+    assert_stands_aside,
+    assert_works,
     calls,
     component,
     exact_of,
     faults,
+    fronts,
     lines,
     metric,
     mocked,
@@ -38,67 +45,19 @@ from trouble_rig import (
     states,
     text_of,
     texts,
-    timed,
     troubled,
     until,
     until_stored,
-    until_up,
 )
 
 pytestmark = pytest.mark.alone
 
 Damage = Callable[[Path], None]
-fronts = pytest.mark.parametrize("front", [NO_FRONT, FRONT], ids=["no-front", "front"])
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "state" / "cache.sqlite"
-
-
-def assert_works(proxy: Proxy, label: str) -> None:
-    """Answers are stored, and served again."""
-    until_up(proxy, "sqlite")
-    assert metric(proxy, "trivet_store_up", store="sqlite") == 1
-    assert_answered(ask(proxy, texts(label, 10)), hits=0)
-    assert_answered(ask(proxy, texts(label, 10)), hits=10)
-    assert faults(proxy) == []
-
-
-def assert_stands_aside(proxy: Proxy, reason: str) -> None:
-    """While the store is down, 200 requests are answered by the upstream, without a line."""
-    until(lambda: states(proxy, "sqlite")[-1:] == ["down"], "down in the log")
-    told, before = len(lines(proxy, "store-state")), calls(proxy)
-    opened = operations(proxy, "sqlite", "get", "open")
-    assert timed(lambda: assert_answered(ask(proxy, texts("aside", 200)), hits=0)) < (
-        BUDGET_S * GENEROUS
-    )
-    assert calls(proxy) == before + 200
-    assert operations(proxy, "sqlite", "get", "open") == opened + 200
-    assert len(lines(proxy, "store-state")) == told
-    part = component(proxy, "store:sqlite")
-    assert part["state"] == "down"
-    assert part["detail"].startswith(f"{reason}: ")
-    assert metric(proxy, "trivet_store_up", store="sqlite") == 0
-
-
-def assert_degraded(proxy: Proxy, reason: str, warm: list[str]) -> None:
-    """What is stored is served; 200 new answers are not, and no line is logged for them."""
-    # As many at once as it takes to notice.
-    assert_answered(ask(proxy, texts("noticed", 5)), hits=0)
-    until(lambda: states(proxy, "sqlite")[-1:] == ["degraded"], "degraded in the log")
-    told, failed = len(lines(proxy, "store-state")), operations(proxy, "sqlite", "put", reason)
-    answers = ask(proxy, texts("aside", 200))
-    assert_answered(answers, hits=0)
-    assert {exact_of(answer).get("stored") for answer in answers} == {None}
-    assert_answered(ask(proxy, warm), hits=len(warm))
-    assert len(lines(proxy, "store-state")) == told
-    part = component(proxy, "store:sqlite")
-    assert part["state"] == "degraded"
-    assert part["detail"].startswith(f"{reason}: ")
-    assert metric(proxy, "trivet_store_up", store="sqlite") == 1
-    assert operations(proxy, "sqlite", "put", reason) <= failed + 10
-    assert operations(proxy, "sqlite", "put", "open") >= 190
 
 
 @fronts
@@ -110,10 +69,10 @@ def test_a_file_that_another_program_locks_is_read_and_written_again_afterwards(
         assert_answered(ask(proxy, warm), hits=0)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            assert_degraded(proxy, "locked", warm)
+            assert_degraded(proxy, "sqlite", "locked", warm)
             other.execute("ROLLBACK")
         until_stored(proxy)
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite") == ["up", "degraded", "up"]
 
 
@@ -126,7 +85,7 @@ def test_a_locked_file_costs_those_who_come_first_and_nobody_after_them(path: Pa
             assert operations(proxy, "sqlite", "put", "open") >= 10
             other.execute("ROLLBACK")
         until_stored(proxy)
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
 
 
 def test_a_file_that_is_locked_for_readers_too_when_the_proxy_starts(path: Path) -> None:
@@ -136,10 +95,10 @@ def test_a_file_that_is_locked_for_readers_too_when_the_proxy_starts(path: Path)
         other.execute("PRAGMA journal_mode = WAL")
         other.execute("BEGIN EXCLUSIVE")
         with troubled(f"sqlite:{path}") as proxy:
-            assert_stands_aside(proxy, "locked")
+            assert_stands_aside(proxy, "sqlite", "locked")
             other.execute("ROLLBACK")
             other.close()
-            assert_works(proxy, "after")
+            assert_works(proxy, "sqlite", "after")
             assert states(proxy, "sqlite") == ["down", "up"]
 
 
@@ -179,10 +138,10 @@ def test_a_full_disk_is_read_from_and_written_to_once_there_is_room(path: Path, 
         fill(filler)
         # What was allocated already is used up first.
         ask(proxy, texts("fill", 100))
-        assert_degraded(proxy, "full", warm)
+        assert_degraded(proxy, "sqlite", "full", warm)
         filler.unlink()
         until_stored(proxy)
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite") == ["up", "degraded", "up"]
 
 
@@ -193,17 +152,17 @@ def test_a_file_that_may_not_grow_is_read_from(path: Path) -> None:
         size = Path(f"{path}-wal").stat().st_size
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, (size, unlimited[1]))
-        assert_degraded(proxy, "io", warm)
+        assert_degraded(proxy, "sqlite", "io", warm)
         resource.prlimit(proxy.process.pid, resource.RLIMIT_FSIZE, unlimited)
         until_stored(proxy)
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite") == ["up", "degraded", "up"]
 
 
 def filled(path: Path) -> list[str]:
     """A closed store with entries in it; their prompts."""
     warm = texts("warm", 60)
-    with troubled(f"sqlite:{path}") as proxy:
+    with troubled(f"sqlite:{path}", budget=PATIENT_S) as proxy:
         assert_answered(ask(proxy, warm), hits=0)
     return warm
 
@@ -236,11 +195,11 @@ def test_a_file_that_was_corrupted_before_the_start_is_moved_aside(
 ) -> None:
     warm = filled(path)
     damage(path)
-    with troubled(f"sqlite:{path}") as proxy:
+    with troubled(f"sqlite:{path}", budget=PATIENT_S) as proxy:
         for _ in range(3):
             assert_answered(ask(proxy, warm))
         until(lambda: Path(f"{path}.corrupt").exists(), "the broken file is moved aside")
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite")[-2:] == ["down", "up"]
         assert len(states(proxy, "sqlite")) <= 3
         said = [line["why"] for line in lines(proxy, "store-state") if line["state"] == "down"]
@@ -260,9 +219,11 @@ def test_a_file_that_is_damaged_while_the_proxy_runs_costs_no_answer(
 ) -> None:
     warm = texts("warm", 60)
     with mocked() as upstream:
-        with troubled(f"sqlite:{path}", upstream) as first:
+        with troubled(f"sqlite:{path}", upstream, budget=PATIENT_S) as first:
             truth = [text_of(answer) for answer in ask(first, warm)]
-        with troubled(f"sqlite:{path}", upstream, front=front, workers=workers) as proxy:
+        with troubled(
+            f"sqlite:{path}", upstream, front=front, workers=workers, budget=PATIENT_S
+        ) as proxy:
             assert_answered(ask(proxy, warm), hits=60)
             damage(path)
             for turn in range(4):
@@ -304,10 +265,10 @@ def forbidden(place: Path) -> Iterator[None]:
 
 def test_a_directory_that_is_not_writable_is_a_store_that_is_down(path: Path) -> None:
     with troubled_in_forbidden(path) as proxy:
-        assert_stands_aside(proxy, "cannot-open")
+        assert_stands_aside(proxy, "sqlite", "cannot-open")
         assert states(proxy, "sqlite") == ["down"]
     with troubled(f"sqlite:{path}") as proxy:
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
 
 
 @contextmanager
@@ -319,9 +280,9 @@ def troubled_in_forbidden(path: Path) -> Iterator[Proxy]:
 def test_a_directory_that_becomes_writable_is_noticed(path: Path) -> None:
     path.parent.write_text("a file is in the way")
     with troubled(f"sqlite:{path}") as proxy:
-        assert_stands_aside(proxy, "cannot-open")
+        assert_stands_aside(proxy, "sqlite", "cannot-open")
         path.parent.unlink()
-        assert_works(proxy, "after")
+        assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite") == ["down", "up"]
 
 
@@ -354,13 +315,13 @@ def test_entries_survive_a_kill_in_the_middle_of_writing(path: Path, workers: in
         await asyncio.gather(*(write(proxy, lane) for lane in range(16)))
 
     with mocked() as upstream:
-        with troubled(f"sqlite:{path}", upstream, workers=workers) as proxy:
+        with troubled(f"sqlite:{path}", upstream, workers=workers, budget=PATIENT_S) as proxy:
             killing = threading.Timer(2.0, kill_all, [proxy])
             killing.start()
             asyncio.run(all_lanes(proxy))
             killing.join()
         assert len(stored) > 20
-        with troubled(f"sqlite:{path}", upstream, workers=workers) as proxy:
+        with troubled(f"sqlite:{path}", upstream, workers=workers, budget=PATIENT_S) as proxy:
             until(lambda: component(proxy, "store:sqlite")["state"] == "up", "up")
             before = calls(proxy)
             for start in range(0, len(stored), 100):
@@ -381,32 +342,19 @@ def test_entries_survive_a_kill_in_the_middle_of_writing(path: Path, workers: in
 def test_a_program_that_opens_and_closes_the_file_takes_nothing_away(path: Path) -> None:
     """Whoever closes a database last removes its log: the proxy's locks have to tell it apart."""
     with mocked() as upstream:
-        with troubled(f"sqlite:{path}", upstream, workers=2) as proxy:
+        with troubled(f"sqlite:{path}", upstream, workers=2, budget=PATIENT_S) as proxy:
             for turn in range(3):
                 assert_answered(ask(proxy, texts(f"turn {turn}", 10)), hits=0)
                 with closing(sqlite3.connect(path)) as other:
                     assert other.execute("SELECT count(*) FROM entries").fetchone()[0] > 0
                 assert Path(f"{path}-wal").exists()
             kill_all(proxy)
-        with troubled(f"sqlite:{path}", upstream) as proxy:
+        with troubled(f"sqlite:{path}", upstream, budget=PATIENT_S) as proxy:
             for turn in range(3):
                 assert_answered(ask(proxy, texts(f"turn {turn}", 10)), hits=10)
 
 
 # Entries that somebody else wrote, altered, or can read.
-
-
-def rows(path: Path) -> set[int]:
-    with closing(sqlite3.connect(path)) as db:
-        return {row for (row,) in db.execute("SELECT id FROM entries")}
-
-
-def stored_as(path: Path, proxy: Proxy, text: str, key: str) -> int:
-    """The row in which the answer to `text` is stored."""
-    before = rows(path)
-    assert proxy.chat(text, key=key).exact.get("stored") is True
-    (row,) = rows(path) - before
-    return row
 
 
 _OTHER = "UPDATE entries SET value = (SELECT value FROM entries WHERE id = {}) WHERE id = {{one}}"
@@ -426,34 +374,17 @@ ALTERATIONS = {
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])
 def test_altered_rows_are_misses_counted_and_deleted(path: Path, encrypt: bool) -> None:
-    store = f"sqlite:{path}"
-    names: dict[str, dict[str, int]] = {how: {} for how in ALTERATIONS}
-    with mocked() as upstream:
-        with troubled(store, upstream, encrypt=encrypt, budget=PATIENT_S) as writer:
-            for how, rows_of in names.items():
-                rows_of["one"] = stored_as(path, writer, f"one {how}", "sk-us")
-                rows_of["two"] = stored_as(path, writer, f"two {how}", "sk-us")
-                rows_of["theirs"] = stored_as(path, writer, f"one {how}", "sk-them")
-        with troubled(store, upstream, encrypt=encrypt, secret="f" * 64) as stranger:
-            for how, rows_of in names.items():
-                rows_of["foreign"] = stored_as(path, stranger, f"one {how}", "sk-us")
-        with troubled(store, upstream, encrypt=encrypt, front=FRONT, budget=PATIENT_S) as proxy:
-            for count, (how, alteration) in enumerate(ALTERATIONS.items(), start=1):
-                with closing(sqlite3.connect(path)) as db, db:
-                    assert db.execute(alteration.format(**names[how])).rowcount == 1
-                # From the cache alone, so that no new entry takes the altered one's place.
-                only = proxy.chat(f"one {how}", key="sk-us", cache_control="only-if-cached")
-                assert only.status == 504
-                assert names[how]["one"] not in rows(path)
-                assert metric(proxy, "trivet_entries_rejected_total", store="sqlite") == count
-                reply = proxy.chat(f"one {how}", key="sk-us")
-                assert reply.exact == {"fwd": "miss", "stored": True}
-                assert proxy.chat(f"one {how}", key="sk-us").exact["hit"] is True
-                assert proxy.chat(f"two {how}", key="sk-us").exact["hit"] is True
-                assert proxy.chat(f"one {how}", key="sk-them").exact["hit"] is True
-            told = [line["why"] for line in lines(proxy, "entry-rejected")]
-            assert len(told) == len(set(told))
-            assert states(proxy, "sqlite") == ["up"]
+    def rows() -> set[str]:
+        with closing(sqlite3.connect(path)) as db:
+            return {str(row) for (row,) in db.execute("SELECT id FROM entries")}
+
+    def alter(statement: str, names: Mapping[str, str]) -> None:
+        with closing(sqlite3.connect(path)) as db, db:
+            assert db.execute(statement.format(**names)).rowcount == 1
+
+    alterations = {how: partial(alter, statement) for how, statement in ALTERATIONS.items()}
+    kept = Kept("sqlite", f"sqlite:{path}", rows)
+    assert_altered_entries_are_misses(kept, encrypt, alterations)
 
 
 @pytest.mark.parametrize("encrypt", [False, True], ids=["plain", "encrypted"])

@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from proxy import Proxy, Reply, chat_body, serving
 from raw_http import Answer, post
 
@@ -26,6 +27,7 @@ PATIENT_S = 5.0
 GENEROUS = 30
 """What a busy machine may make of a budget; far less than a hundred requests that pay it each."""
 FRONT, NO_FRONT = 64 << 20, 0
+fronts = pytest.mark.parametrize("front", [NO_FRONT, FRONT], ids=["no-front", "front"])
 _CONFIG = """\
 log_format: json
 workers: {workers}
@@ -208,3 +210,104 @@ def timed(call: Callable[[], Any]) -> float:
     started = time.monotonic()
     call()
     return time.monotonic() - started
+
+
+def assert_works(proxy: Proxy, store: str, label: str) -> None:
+    """Answers are stored, and served again."""
+    until_up(proxy, store)
+    assert metric(proxy, "trivet_store_up", store=store) == 1
+    assert_answered(ask(proxy, texts(label, 10)), hits=0)
+    assert_answered(ask(proxy, texts(label, 10)), hits=10)
+    assert faults(proxy) == []
+
+
+def assert_stands_aside(proxy: Proxy, store: str, reason: str, label: str = "aside") -> None:
+    """While the store is down, 200 requests are answered by the upstream, without a line."""
+    until(lambda: states(proxy, store)[-1:] == ["down"], f"{store} down in the log")
+    told, before = len(lines(proxy, "store-state")), calls(proxy)
+    opened = operations(proxy, store, "get", "open")
+    answers: list[Answer] = []
+    took = timed(lambda: answers.extend(ask(proxy, texts(label, 200))))
+    assert_answered(answers, hits=0)
+    assert {exact_of(answer)["detail"] for answer in answers} == {"store-open"}
+    assert took < BUDGET_S * GENEROUS
+    assert calls(proxy) == before + 200
+    assert operations(proxy, store, "get", "open") == opened + 200
+    assert len(lines(proxy, "store-state")) == told
+    assert_told(proxy, store, "down", reason)
+
+
+def assert_degraded(proxy: Proxy, store: str, reason: str, warm: Sequence[str]) -> None:
+    """What is stored is served; 200 new answers are not, and no line is logged for them."""
+    # As many at once as it takes to notice.
+    assert_answered(ask(proxy, texts("noticed", 5)), hits=0)
+    until(lambda: states(proxy, store)[-1:] == ["degraded"], f"{store} degraded in the log")
+    told, failed = len(states(proxy, store)), operations(proxy, store, "put", reason)
+    answers = ask(proxy, texts("aside", 200))
+    assert_answered(answers, hits=0)
+    assert {exact_of(answer).get("stored") for answer in answers} == {None}
+    assert_answered(ask(proxy, warm), hits=len(warm))
+    assert len(states(proxy, store)) == told
+    assert_told(proxy, store, "degraded", reason)
+    assert operations(proxy, store, "put", reason) <= failed + 10
+    assert operations(proxy, store, "put", "open") >= 190
+
+
+def assert_told(proxy: Proxy, store: str, state: str, reason: str) -> None:
+    """Readiness and metrics say what the store's state is; readiness says why as well."""
+    part = component(proxy, f"store:{store}")
+    assert part["state"] == state
+    assert part["detail"].startswith(f"{reason}: ")
+    assert metric(proxy, "trivet_store_up", store=store) == (state != "down")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a store keeps, seen from behind the proxy."""
+
+    store: str
+    url: str
+    names: Callable[[], set[str]]
+    """The names of all entries."""
+
+    def stored_as(self, proxy: Proxy, text: str, key: str) -> str:
+        """The name under which the answer to `text` is stored."""
+        before = self.names()
+        assert proxy.chat(text, key=key).exact.get("stored") is True
+        (name,) = self.names() - before
+        return name
+
+
+def assert_altered_entries_are_misses(
+    kept: Kept, encrypt: bool, alterations: Mapping[str, Callable[[Mapping[str, str]], None]]
+) -> None:
+    """Each alteration is given the names of entries and alters the one that it calls `one`."""
+    names: dict[str, dict[str, str]] = {how: {} for how in alterations}
+    with mocked() as upstream:
+        with troubled(kept.url, upstream, encrypt=encrypt, budget=PATIENT_S) as writer:
+            for how, named in names.items():
+                named["one"] = kept.stored_as(writer, f"one {how}", "sk-us")
+                named["two"] = kept.stored_as(writer, f"two {how}", "sk-us")
+                named["theirs"] = kept.stored_as(writer, f"one {how}", "sk-them")
+        with troubled(
+            kept.url, upstream, encrypt=encrypt, secret="f" * 64, budget=PATIENT_S
+        ) as stranger:
+            for how, named in names.items():
+                named["foreign"] = kept.stored_as(stranger, f"one {how}", "sk-us")
+        with troubled(kept.url, upstream, encrypt=encrypt, front=FRONT, budget=PATIENT_S) as proxy:
+            for count, (how, alter) in enumerate(alterations.items(), start=1):
+                alter(names[how])
+                # From the cache alone, so that no new entry takes the altered one's place.
+                only = proxy.chat(f"one {how}", key="sk-us", cache_control="only-if-cached")
+                assert only.status == 504
+                assert names[how]["one"] not in kept.names()
+                rejected = metric(proxy, "trivet_entries_rejected_total", store=kept.store)
+                assert rejected == count
+                reply = proxy.chat(f"one {how}", key="sk-us")
+                assert reply.exact == {"fwd": "miss", "stored": True}
+                assert proxy.chat(f"one {how}", key="sk-us").exact["hit"] is True
+                assert proxy.chat(f"two {how}", key="sk-us").exact["hit"] is True
+                assert proxy.chat(f"one {how}", key="sk-them").exact["hit"] is True
+            told = [line["why"] for line in lines(proxy, "entry-rejected")]
+            assert len(told) == len(set(told))
+            assert states(proxy, kept.store) == ["up"]

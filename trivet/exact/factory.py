@@ -10,6 +10,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.exact.guard import Budget, GuardedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
+from trivet.exact.opened import Opened
 from trivet.exact.purges import SharedStore
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, ExactStore
@@ -59,13 +60,13 @@ def _memory(bound: Bound) -> MemoryStore:
 
 
 def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> SharedStore:
-    opened = 0 if limits.has_front else _OPENED
+    opened = Opened(seal, 0 if limits.has_front else _OPENED)
     scheme, colon, rest = url.partition(":")
     if scheme == "sqlite" and rest:
         from trivet.exact.sqlite import SqliteStore
 
         file = SqliteStore(Path(rest), seal, most=limits.most, observer=observer)
-        file.remember(opened)
+        file.opened = opened
         return file
     if colon and scheme.startswith(("redis", "valkey")):
         try:
@@ -77,7 +78,7 @@ def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> Sh
         redis = RedisStore(
             address, seal, most=limits.most, observer=observer, get_s=limits.budget.get_s
         )
-        redis.remember(opened)
+        redis.opened = opened
         return redis
     # The URL may hold a password: only its scheme is repeated.
     raise _refuse(f"{scheme!r} is not a store: memory, sqlite:PATH, or a redis URL")

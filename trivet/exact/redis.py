@@ -75,17 +75,14 @@ class RedisStore:
         self._writer = connect(
             address, timeout_s=_WRITE_S, connect_s=max(_CONNECT_S, get_s), connections=64
         )
-        self._opened = Opened(seal)
+        self.opened = Opened(seal)
+        """Another one, that keeps something, takes its place before the first call."""
         self._reads = MergedReads(self._find)
         self._purged = KnownPurges(self._tombstones)
         self._slots = asyncio.Semaphore(_WRITERS)
         shared = b"trivet:{%b}:" % seal.pseudonym("").hex().encode()
         self._feed = (shared + b"z", shared + b"n")
         self._keep = Housekeeping(self._command, self._script, shared, most, clock)
-
-    def remember(self, most_bytes: int) -> None:
-        """Keep what is read last opened, up to so many bytes. Before the first call."""
-        self._opened = Opened(self._seal, most_bytes)
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`. Reads of one event-loop tick are one MGET."""
@@ -95,7 +92,7 @@ class RedisStore:
         raw, token = await self._reads.get(group, prefix + b"e:" + name)
         if raw is None:
             return None
-        found: Entry | Rejected | None = self._opened.find(raw, tenant, key)
+        found: Entry | Rejected | None = self.opened.find(raw, tenant, key)
         if found is None:
             found = await self._decode(raw, tenant, key)
         if not isinstance(found, Rejected):
@@ -116,10 +113,10 @@ class RedisStore:
 
     async def _decode(self, raw: bytes, tenant: str, key: ExactKey) -> Entry | Rejected:
         if len(raw) < _IN_THREAD:
-            return self._opened.decode(raw, tenant, key)
+            return self.opened.decode(raw, tenant, key)
         found = await asyncio.to_thread(decode, raw, tenant, key, self._seal)
         if isinstance(found, Entry):
-            self._opened.keep(raw, found)
+            self.opened.keep(raw, found)
         return found
 
     async def put(self, entry: Entry, bound: Bound) -> None:

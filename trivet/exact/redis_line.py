@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import RedisError
 
 from trivet.errors import StoreError
 
@@ -98,7 +99,7 @@ class RedisLine:
                 await self._wanted.wait()
                 await self._flush()
                 pause = _FIRST_PAUSE_S
-            elif isinstance(found := await self._probe(), StoreError):
+            elif isinstance(found := await self._probe_anew(), StoreError):
                 self._trip(found.reason)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LAST_PAUSE_S)
@@ -123,6 +124,16 @@ class RedisLine:
 
     async def _probe(self) -> Any:
         return (await self._execute([("SET", self._probe_key, b"1", "PX", 1000)]))[0]
+
+    async def _probe_anew(self) -> Any:
+        """Probe without the idle connections: those to a server that is gone fail once each.
+
+        A cluster's client drops them by itself.
+        """
+        if isinstance(self._client, Redis):
+            with suppress(RedisError, OSError):
+                await self._client.connection_pool.disconnect(inuse_connections=False)
+        return await self._probe()
 
     async def _execute(self, commands: list[Command]) -> list[Any]:
         try:

@@ -24,7 +24,7 @@ from trivet.exact.lane import Lane
 from trivet.exact.opened import Opened
 from trivet.exact.purges import Changes, Purge
 from trivet.exact.seal import Seal
-from trivet.exact.sqlite_file import SqliteFile, translate
+from trivet.exact.sqlite_file import Inodes, SqliteFile, translate
 from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
@@ -37,6 +37,8 @@ _BATCH = 256
 """Writes that share a transaction at most."""
 _MAX_WAITING = 4096
 _MAX_TOUCHED = 4096
+_PASSING = frozenset({"locked", "full"})
+"""Reasons that say nothing against a connection; after all others it is not used again."""
 
 _Work = Callable[[sqlite3.Connection], Any]
 
@@ -49,40 +51,38 @@ class _Write:
 
 
 class _Handle:
-    """One thread's connection, reopened when the file is another."""
+    """One thread's connection, reopened when the file is another, and after trouble."""
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
-        self._db: sqlite3.Connection | None = None
-        self._inode = 0
+        self._open: tuple[sqlite3.Connection, Inodes] | None = None
         self._checked = 0.0
 
     def run(self, work: _Work) -> Any:
         """`work` on an open connection. Raises `StoreError` and nothing else of SQLite's."""
         now = time.monotonic()
-        if self._db is not None and now - self._checked > _CHECK_S:
+        if self._open is not None and now - self._checked > _CHECK_S:
             self._checked = now
-            if self._file.replaced(self._inode):
+            if self._file.replaced(self._open[1]):
                 self.close()
-        if self._db is None:
-            self._db, self._inode = self._file.open()
+        if self._open is None:
+            self._open = self._file.open()
             self._checked = now
+        db, seen = self._open
         try:
-            return work(self._db)
+            return work(db)
         except sqlite3.Error as error:
             trouble = translate(error)
-            if trouble.reason == "corrupt":
+            if trouble.reason not in _PASSING:
                 self.close()
-                trouble = self._file.move_aside(self._inode)
+            if trouble.reason == "corrupt":
+                trouble = self._file.move_aside(seen)
             raise trouble from error
 
     def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            try:
-                db.close()
-            except sqlite3.Error:
-                return  # It is given up anyway.
+        opened, self._open = self._open, None
+        if opened is not None:
+            self._file.close(*opened)
 
 
 class SqliteStore:
@@ -111,7 +111,8 @@ class SqliteStore:
         self._evictions = 0
         self._touched: set[int] = set()
         self._tombstones = KnownTombstones()
-        self._opened = Opened(seal)
+        self.opened = Opened(seal)
+        """Another one, that keeps something, takes its place before the first call."""
         self._swept = time.monotonic()
         file = SqliteFile(path, busy_s)
         self._reader, self._writer = _Handle(file), _Handle(file)
@@ -122,10 +123,6 @@ class SqliteStore:
             self._write, self._tidy, idle_s=_SWEEP_S, most=_MAX_WAITING
         )
 
-    def remember(self, most_bytes: int) -> None:
-        """Keep what is read last opened, up to so many bytes. Before the first call."""
-        self._opened = Opened(self._seal, most_bytes)
-
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`."""
         name = self._seal.pseudonym(tenant)
@@ -134,7 +131,7 @@ class SqliteStore:
             found = rows.find(db, name, key, self._clock())
             if found is None:
                 return None
-            entry = self._opened.decode(found[1], tenant, key)
+            entry = self.opened.decode(found[1], tenant, key)
             if isinstance(entry, Rejected):
                 return entry
             if self._tombstones.cover(db, found[2], entry, self._seal):

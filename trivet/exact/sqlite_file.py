@@ -9,8 +9,9 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from trivet.errors import StoreError
 
@@ -44,6 +45,7 @@ CREATE TRIGGER count_out AFTER DELETE ON entries BEGIN
     DELETE FROM labels WHERE entry = old.id;
 END;
 """
+_TABLES = {"entries", "labels", "tombstones", "feed", "totals"}
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -66,6 +68,13 @@ def translate(error: sqlite3.Error) -> StoreError:
     return StoreError(reason, f"{reason}: {error}")
 
 
+class Inodes(NamedTuple):
+    """Which files lie at a path: the database and its log, 0 for none."""
+
+    file: int
+    log: int
+
+
 class SqliteFile:
     """One path, and the rules by which several processes open, replace and reopen it."""
 
@@ -73,42 +82,38 @@ class SqliteFile:
         self.path = path
         self._busy_s = busy_s
 
-    def open(self) -> tuple[sqlite3.Connection, int]:
-        """A connection and the file's inode. Makes the file with mode 0600 if there is none.
+    def open(self) -> tuple[sqlite3.Connection, Inodes]:
+        """A connection and what it is open on. Makes the file with mode 0600 if there is none.
 
         Raises `StoreError`; a file that is not a database is moved aside first.
         """
-        connection: sqlite3.Connection | None = None
         try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self._alone():
                 # Only a file that is new: closing a descriptor of an open database would drop the
                 # locks of this process's other connections (https://sqlite.org/howtocorrupt.html).
                 with suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-                connection = sqlite3.connect(
-                    self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
-                )
-                inode = self.path.stat().st_ino
-                self._prepare(connection)
+                found = self._inodes()
+                connection = self._connect()
+                return connection, self._inodes()
         except sqlite3.Error as error:
-            if connection is not None:
-                connection.close()
             trouble = translate(error)
             if trouble.reason == "corrupt":
-                raise self.move_aside(inode) from error
+                raise self.move_aside(found) from error
             raise trouble from error
         except OSError as error:
             raise StoreError("cannot-open", f"cannot-open: {error}") from error
-        return connection, inode
 
-    def replaced(self, inode: int) -> bool:
-        """Whether another file lies at the path than the one with this inode."""
-        try:
-            return self.path.stat().st_ino != inode
-        except OSError:
-            return True
+    def replaced(self, seen: Inodes) -> bool:
+        """Whether the database or its log is another than a connection is open on.
 
-    def move_aside(self, inode: int) -> StoreError:
+        Connections with different logs do not see each other's writes. No process of ours removes
+        a log that another one has open; somebody else may.
+        """
+        return self._inodes() != seen
+
+    def move_aside(self, seen: Inodes) -> StoreError:
         """Move a broken file to `PATH.corrupt`; returns the error to raise.
 
         Where another process has replaced it already, nothing is moved. Only the latest broken
@@ -117,21 +122,46 @@ class SqliteFile:
         aside = Path(f"{self.path}.corrupt")
         try:
             with self._alone():
-                if not self.replaced(inode):
+                if self._inodes().file == seen.file:
                     # The log goes first: a new database must never meet an old one's log.
                     with suppress(FileNotFoundError):
-                        os.replace(f"{self.path}-wal", f"{aside}-wal")
+                        os.replace(self._log, f"{aside}-wal")
                     with suppress(FileNotFoundError):
-                        os.unlink(f"{self.path}-shm")
+                        os.unlink(self._index)
                     os.replace(self.path, aside)
         except OSError as error:
             return StoreError("corrupt", f"corrupt: {self.path} cannot be moved aside: {error}")
         return StoreError("corrupt", f"corrupt: {self.path} was moved to {aside}, starting anew")
 
+    def close(self, connection: sqlite3.Connection, seen: Inodes) -> None:
+        """Close a connection; what belongs to a file that took the place of its own stays.
+
+        SQLite removes the log by its name when a database's last connection closes. It looks
+        whether the database lies there still, but not when that is empty (`databaseIsUnmoved` in
+        https://sqlite.org/src/file/src/pager.c).
+        """
+        with suppress(sqlite3.Error), ExitStack() as stack:  # It is given up anyway.
+            with suppress(OSError):  # The directory is gone: there is no other file in it.
+                stack.enter_context(self._alone())
+                if self._inodes().file != seen.file:
+                    stack.enter_context(_kept(self._log))
+                    stack.enter_context(_kept(self._index))
+            connection.close()
+
+    @property
+    def _log(self) -> Path:
+        return Path(f"{self.path}-wal")
+
+    @property
+    def _index(self) -> Path:
+        return Path(f"{self.path}-shm")
+
+    def _inodes(self) -> Inodes:
+        return Inodes(_inode(self.path), _inode(self._log))
+
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Opening and replacing happen one at a time, over all processes."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Opening, closing and replacing happen one at a time, over all processes."""
         handle = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -139,18 +169,58 @@ class SqliteFile:
         finally:
             os.close(handle)
 
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+        new = version == 0 and not tables
+        if not new and not (version == _VERSION and tables >= _TABLES):
+            raise StoreError(
+                "format",
+                f"format: {self.path} is another program's or another Trivet's: name another file",
+            )
         # NORMAL does not sync at every commit: a power cut may lose the last entries, a killed
         # process loses none (https://www.sqlite.org/wal.html).
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         connection.execute("PRAGMA journal_size_limit = 16777216")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
+        if new:
             connection.executescript(
                 f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;"
             )
-        elif version != _VERSION:
-            connection.close()
-            raise StoreError("format", f"format: {self.path} is of another Trivet: name another")
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+@contextmanager
+def _kept(path: Path) -> Iterator[None]:
+    """Whoever removes this file meanwhile, it lies there again afterwards."""
+    spare = Path(f"{path}.kept")
+    try:
+        spare.unlink(missing_ok=True)
+        os.link(path, spare)
+    except OSError:  # No such file, or a file system without links.
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(FileExistsError):
+            os.link(spare, path)
+        spare.unlink()
