@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -9,7 +10,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
-from trivet.semantic.types import IntentClassifier
+from trivet.semantic.types import Embedder, IntentClassifier
 
 
 def open_eval_chain(embedder: str, chain: str, *, gate: bool) -> Chain:
@@ -18,19 +19,42 @@ def open_eval_chain(embedder: str, chain: str, *, gate: bool) -> Chain:
         opened = _open_chain(embedder, chain)
         return replace(opened, gate=_open_gate()) if gate else replace(opened, gate=None)
     except ImportError as error:
-        raise ConfigError(
-            Problem(str(error.name), 0, 0, "", "is not installed: pip install 'trivet[semantic]'")
-        ) from None
+        raise _missing(error) from None
+
+
+def open_eval_chains(
+    embedder: str, chains: Sequence[str], *, gate: bool, cross_encoder: str | None = None
+) -> list[Chain]:
+    """Several chains over one embedder and one gate. Raises as `open_eval_chain` does."""
+    try:
+        before = _open_gate() if gate else None
+        opened = _open_embedder(embedder)
+        return [replace(_over(opened, chain, cross_encoder), gate=before) for chain in chains]
+    except ImportError as error:
+        raise _missing(error) from None
 
 
 def _open_chain(embedder: str, chain: str) -> Chain:
+    return _over(_open_embedder(embedder), chain, None)
+
+
+def _open_embedder(embedder: str) -> Embedder:
     from trivet.semantic.embedders import open_embedder
 
+    return open_embedder(embedder)
+
+
+def _over(embedder: Embedder, chain: str, cross_encoder: str | None) -> Chain:
     if chain == "cosine":
-        return Chain("cosine", open_embedder(embedder))
+        return Chain("cosine", embedder)
     from trivet.semantic.verifiers import open_chain
 
-    return open_chain(cast(ChainName, chain), open_embedder(embedder))
+    return open_chain(cast(ChainName, chain), embedder, cross_encoder=cross_encoder)
+
+
+def _missing(error: ImportError) -> ConfigError:
+    told = "is not installed: pip install 'trivet[semantic]'"
+    return ConfigError(Problem(str(error.name), 0, 0, "", told))
 
 
 def _open_gate() -> IntentClassifier:

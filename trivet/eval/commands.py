@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trivet.eval import economics_commands
+from trivet.eval import (
+    calibration_commands,
+    economics_commands,
+    gate_commands,
+    label_commands,
+    replay_commands,
+)
 
 if TYPE_CHECKING:
     from trivet.eval.sweep_result import SweepResult
@@ -134,4 +140,8 @@ def _swept(
     return summarise(subject, scored, **how)
 
 
+calibration_commands.register(eval_group)
 economics_commands.register(eval_group)
+replay_commands.register(eval_group)
+label_commands.register(eval_group)
+gate_commands.register(eval_group)

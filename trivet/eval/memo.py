@@ -43,6 +43,7 @@ class Memo:
     def __init__(self, path: Path | None, fingerprint: str) -> None:
         """Raises `ConfigError` for a file of something else, or of another chain."""
         self._keeps_vectors = path is not None
+        self._trouble: ConfigError | None = None
         self._name = str(path)
         if path is not None:
             self._create(path)
@@ -104,7 +105,10 @@ class Memo:
         self._say(_digest("pair", stored, asked), [said.score, said.veto])
 
     def commit(self) -> None:
-        """Make it durable. Raises `ConfigError` where the disk does not take it."""
+        """Make it durable. Raises `ConfigError` where that or anything before it went wrong: the
+        tiers take what a model raises for a miss, and a replay must not go on so."""
+        if self._trouble is not None:
+            raise self._trouble
         try:
             self._rows.commit()
         except sqlite3.Error as error:
@@ -127,14 +131,16 @@ class Memo:
         try:
             row = self._rows.execute(query, (key,)).fetchone()
         except sqlite3.Error as error:
-            raise self._refused(f"cannot be read: {error}") from None
+            self._trouble = self._refused(f"cannot be read: {error}")
+            raise self._trouble from None
         return None if row is None else row[0]
 
     def _put(self, query: str, *values: object) -> None:
         try:
             self._rows.execute(query, values)
         except sqlite3.Error as error:
-            raise self._refused(f"cannot be written: {error}") from None
+            self._trouble = self._refused(f"cannot be written: {error}")
+            raise self._trouble from None
 
 
 def _digest(*parts: str) -> bytes:

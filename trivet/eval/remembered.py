@@ -11,10 +11,11 @@ import numpy as np
 from trivet.errors import EmbedderError
 from trivet.eval.memo import Memo
 from trivet.semantic.chain import Chain
+from trivet.semantic.recent import RecentVectors
 from trivet.semantic.types import (
     Embedder,
-    Intention,
     IntentClassifier,
+    Intention,
     TextPair,
     Verdict,
     Verifier,
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _UNSTEADY = frozenset({"bag-of-words"})
 """Embedders whose vectors are comparable within one process only; these are cheap."""
+
+_RECENT_BYTES = 64 << 20
+"""Vectors at hand: those of what comes next, and of what comes again soon."""
 
 
 class Foreseen:
@@ -38,26 +42,24 @@ class Foreseen:
         self.dimension = embedder.dimension
         self._embedder = embedder
         self._memo = None if embedder.name in _UNSTEADY else memo
-        self._near: dict[str, Vectors] = {}
+        self._recent = RecentVectors(_RECENT_BYTES)
 
     def foresee(self, texts: Iterable[str]) -> None:
-        """Have these texts' vectors at hand, in place of the last ones. Raises `EmbedderError`.
+        """Have these texts' vectors at hand. Raises `EmbedderError`.
 
         A text that the embedder refuses is left for `embed` to tell of.
         """
-        near: dict[str, Vectors] = {}
         new: list[str] = []
         for text in dict.fromkeys(texts):
-            vector = self._near.get(text)
-            if vector is None and self._memo is not None:
-                vector = self._memo.vector(text)
+            if self._recent.get(("", text)) is not None:
+                continue
+            vector = None if self._memo is None else self._memo.vector(text)
             if vector is None:
                 new.append(text)
             else:
-                near[text] = vector
-        self._near = near
+                self._recent.put(("", text), vector)
         for text, vector in self._embedded(new):
-            near[text] = vector
+            self._recent.put(("", text), vector)
             if self._memo is not None:
                 self._memo.put_vector(text, vector)
 
@@ -81,9 +83,9 @@ class Foreseen:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """See `Embedder.embed`."""
-        if all(text in self._near for text in texts):
-            return np.stack([self._near[text] for text in texts])
-        return self._embedder.embed(texts)
+        known = [self._recent.get(("", text)) for text in texts]
+        near = [vector for vector in known if vector is not None]
+        return np.stack(near) if len(near) == len(texts) else self._embedder.embed(texts)
 
 
 class _Gate:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.eval import figures
 from trivet.eval.sweep import SweepPoint, operating_points
 from trivet.eval.sweep_result import SweepResult, threshold_labels
+from trivet.eval.whole_file import write_whole
 
 _PANELS = 3
 """Thresholds that the bars of the slices are drawn at."""
@@ -29,21 +28,7 @@ class Bar:
 
 def write_report(result: SweepResult, path: Path) -> None:
     """Write the report, whole or not at all. Raises `ConfigError` where it cannot be written."""
-    text = render(result)
-    try:
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(made, 0o644)
-            os.replace(made, path)
-        except BaseException:
-            os.unlink(made)
-            raise
-    except OSError as error:
-        raise ConfigError(
-            Problem(str(path), 0, 0, "", f"cannot be written: {error.strerror}")
-        ) from None
+    write_whole(path, render(result))
 
 
 def render(result: SweepResult) -> str:

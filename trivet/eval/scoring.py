@@ -14,7 +14,7 @@ from trivet.eval.pairs import LabelledPair
 from trivet.eval.progress import watched
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
-from trivet.semantic.types import Embedder, Intention, TextPair
+from trivet.semantic.types import Embedder, Intention, TextPair, Verdict
 
 if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
@@ -36,8 +36,17 @@ class ScoredPair:
     """None: never served, whatever the threshold, and `reason` says why."""
     reason: str = ""
     """`context`, `veto-NAME`, or the gate's: `intent-action`, ...; empty where there is a score."""
-    intent: Intent | None = None
-    """Of the asked question; None without a gate."""
+    verdict: Verdict | None = None
+    """The chain's, whatever the gate said; None where nothing was compared."""
+    stored: Intention | None = None
+    """The gate's, of `pair.a`; None where it was not asked."""
+    asked: Intention | None = None
+    """The gate's, of `pair.b`."""
+
+    @property
+    def intent(self) -> Intent | None:
+        """Of the asked question; None without a gate."""
+        return None if self.asked is None else self.asked.intent
 
 
 def score_pairs(
@@ -92,18 +101,8 @@ class _Texts:
     def cosine(self, pair: LabelledPair) -> float:
         return _dot(self._vectors[pair.a], self._vectors[pair.b])
 
-    def refusal(self, pair: LabelledPair, admit: Collection[Intent]) -> str:
-        for text in (pair.b, pair.a):
-            intention = self._intentions[text]
-            if not intention.admitted:
-                return intention.reason or f"intent-{intention.intent}"
-            if intention.intent not in admit:
-                return f"intent-{intention.intent}"
-        return ""
-
-    def intent(self, pair: LabelledPair) -> Intent | None:
-        found = self._intentions.get(pair.b)
-        return None if found is None else found.intent
+    def intention(self, text: str) -> Intention | None:
+        return self._intentions.get(text)
 
 
 class _Vector(NamedTuple):
@@ -152,15 +151,56 @@ def _batches(pairs: Sequence[LabelledPair], label: str) -> Iterator[_Batch]:
 def _scored(
     chain: Chain, batch: _Batch, texts: _Texts, admit: Collection[Intent] | None
 ) -> list[ScoredPair]:
-    asked = [TextPair(pair.a, pair.b, texts.cosine(pair)) for pair in batch.pairs]
+    pairs = batch.pairs
+    asked = [TextPair(pair.a, pair.b, texts.cosine(pair)) for pair in pairs]
+    return [
+        _judged(
+            ScoredPair(
+                pair,
+                text_pair.cosine if pair.comparable else float("nan"),
+                score=None,
+                stored=texts.intention(pair.a),
+                asked=texts.intention(pair.b),
+            ),
+            verdict,
+            admit,
+        )
+        for pair, text_pair, verdict in zip(pairs, asked, chain.verify(asked), strict=True)
+    ]
+
+
+def _judged(one: ScoredPair, verdict: Verdict, admit: Collection[Intent] | None) -> ScoredPair:
+    reason = "" if verdict.veto is None else f"veto-{verdict.veto}"
+    if admit is not None:
+        reason = refusal(one, admit) or reason
+    if not one.pair.comparable:
+        return replace(one, reason="context")
+    return replace(one, score=None if reason else verdict.score, reason=reason, verdict=verdict)
+
+
+def refusal(one: ScoredPair, admit: Collection[Intent]) -> str:
+    """Why the gate would not have looked up the one text or stored the other; else empty."""
+    for intention in (one.asked, one.stored):
+        if intention is None:
+            continue
+        if not intention.admitted:
+            return intention.reason or f"intent-{intention.intent}"
+        if intention.intent not in admit:
+            return f"intent-{intention.intent}"
+    return ""
+
+
+def rescored(
+    chain: Chain, scored: Sequence[ScoredPair], admit: Collection[Intent] | None = None
+) -> list[ScoredPair]:
+    """The same pairs by another chain over the same embedder and gate; nothing is embedded."""
     found: list[ScoredPair] = []
-    for pair, text_pair, verdict in zip(batch.pairs, asked, chain.verify(asked), strict=True):
-        reason = "" if verdict.veto is None else f"veto-{verdict.veto}"
-        if admit is not None:
-            reason = texts.refusal(pair, admit) or reason
-        if not pair.comparable:
-            reason = "context"
-        score = None if reason else verdict.score
-        cosine = text_pair.cosine if pair.comparable else float("nan")
-        found.append(ScoredPair(pair, cosine, score, reason, texts.intent(pair)))
+    for start in range(0, len(scored), _BATCH):
+        some = scored[start : start + _BATCH]
+        compared = [one for one in some if one.pair.comparable]
+        texts = [TextPair(one.pair.a, one.pair.b, one.cosine) for one in compared]
+        verdicts = iter(chain.verify(texts))
+        found += [
+            _judged(one, next(verdicts), admit) if one.pair.comparable else one for one in some
+        ]
     return found

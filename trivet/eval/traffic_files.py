@@ -27,9 +27,13 @@ class TrafficFiles:
     """One or several log files, as they were when they were checked."""
 
     paths: tuple[Path, ...]
+    _identities: tuple[tuple[int, int], ...]
+    """Device and inode of each file."""
     _files: array[int]
     _places: array[int]
     """Byte offsets of the lines, in the order of time."""
+    texts: int
+    """Lines whose compared text was recorded."""
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -38,10 +42,15 @@ class TrafficFiles:
     def __iter__(self) -> Iterator[Traffic]:
         """The rows by arrival; of one instant, in the order of the files and lines.
 
-        Raises `ConfigError` where a file was changed meanwhile.
+        Raises `ConfigError` where a file was set aside or changed meanwhile.
         """
         with ExitStack() as stack:
-            files = [stack.enter_context(path.open("rb")) for path in self.paths]
+            files: list[BinaryIO] = []
+            for path, identity in zip(self.paths, self._identities, strict=True):
+                files.append(stack.enter_context(path.open("rb")))
+                if _identity(files[-1]) != identity:
+                    message = "was set aside by the proxy meanwhile: run this again"
+                    raise ConfigError(Problem(str(path), 0, 0, "", message))
             for number, place in zip(self._files, self._places, strict=True):
                 files[number].seek(place)
                 yield read_line(files[number].readline(), str(self.paths[number]), 0)
@@ -56,11 +65,15 @@ def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
     times, files, places = array("d"), array("q"), array("q")
     problems: list[Problem] = []
     notes: list[str] = []
+    texts = 0
+    identities: list[tuple[int, int]] = []
     for number, path in enumerate(paths):
         try:
             with path.open("rb") as file:
-                for place, at in _checked(path, file, problems, notes):
-                    times.append(at)
+                identities.append(_identity(file))
+                for place, row in _checked(path, file, problems, notes):
+                    times.append(row.at)
+                    texts += row.text is not None
                     files.append(number)
                     places.append(place)
         except OSError as error:
@@ -72,16 +85,23 @@ def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
     order = sorted(range(len(times)), key=times.__getitem__)
     return TrafficFiles(
         tuple(paths),
+        tuple(identities),
         array("q", (files[at] for at in order)),
         array("q", (places[at] for at in order)),
+        texts,
         tuple(notes),
     )
 
 
+def _identity(file: BinaryIO) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino
+
+
 def _checked(
     path: Path, file: BinaryIO, problems: list[Problem], notes: list[str]
-) -> Iterator[tuple[int, float]]:
-    """Byte offset and time of each line that is sound."""
+) -> Iterator[tuple[int, Traffic]]:
+    """Byte offset and row of each line that is sound."""
     place = 0
     end = os.fstat(file.fileno()).st_size
     for line, raw in enumerate(file, 1):
@@ -93,7 +113,7 @@ def _checked(
         if not raw.strip():
             continue
         try:
-            yield start, read_line(raw, str(path), line).at
+            yield start, read_line(raw, str(path), line)
         except ConfigError as error:
             problems.extend(error.problems)
             if len(problems) > _SHOWN:

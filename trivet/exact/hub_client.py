@@ -55,7 +55,7 @@ class HubClient:
         observer: Observer,
         handlers: Handlers | None = None,
         *,
-        budget_s: float = 0.1,
+        budget_s: float = 0.5,
         lease_s: float = 5.0,
     ) -> None:
         self._path = path
