@@ -90,7 +90,7 @@ class Foreseen:
 
 class _Gate:
     def __init__(self, gate: IntentClassifier, memo: Memo) -> None:
-        self.fingerprint = gate.fingerprint
+        self.fingerprint, self.reads = gate.fingerprint, gate.reads
         self._gate = gate
         self._memo = memo
 

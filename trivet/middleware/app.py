@@ -18,6 +18,7 @@ from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import ClientGone, Receive
 from trivet.middleware.reception import Reception
 from trivet.middleware.reply import error_reply
+from trivet.middleware.traffic import TrafficLog
 from trivet.middleware.visit import Visit, visit_of
 from trivet.telemetry import Observer, RequestDone
 
@@ -31,9 +32,12 @@ _log = structlog.get_logger("trivet")
 class ProxyApp:
     """ASGI entry: one call a request, one `RequestDone` event each."""
 
-    def __init__(self, reception: Reception, observer: Observer) -> None:
+    def __init__(
+        self, reception: Reception, observer: Observer, traffic: TrafficLog | None = None
+    ) -> None:
         self._reception = reception
         self._observer = observer
+        self._traffic = traffic
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one HTTP request (ASGI 3.0)."""
@@ -62,6 +66,12 @@ class ProxyApp:
             if visit.on_end is not None:
                 visit.on_end()
             self._observer(_done(visit, sender))
+            self._record(visit)
+
+    def _record(self, visit: Visit) -> None:
+        if self._traffic is not None and visit.call is not None:
+            at = time.time() - (time.perf_counter() - visit.began)
+            self._traffic.record(visit.call, at, visit.note.entry)
 
     async def _reply(self, visit: Visit) -> Reply:
         try:

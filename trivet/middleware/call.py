@@ -39,6 +39,8 @@ class Note:
     """What the semantic tier did, where it was asked and did not answer."""
     headers: RawHeaders = field(default_factory=list)
     """More headers for the reply."""
+    entry: Entry | None = None
+    """The stored answer that was given, or that the model's answer became."""
 
 
 Asked = tuple[Question, Hit | Miss]

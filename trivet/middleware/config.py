@@ -141,6 +141,11 @@ class ServerConfig(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_requests: bool = False
     tracing: bool = False
+    traffic_log: Path | None = Field(
+        default=None,
+        description="Where requests of tenants with `semantic.record` are recorded, for `trivet "
+        "eval replay`; traffic.jsonl in the state directory when absent.",
+    )
 
     @field_validator("upstreams")
     @classmethod
@@ -160,6 +165,8 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
     if file and isinstance(settings.get("policies"), str):
         # As written in the file, so from where the file is.
         settings["policies"] = str(file.parent / settings["policies"])
+    if file and isinstance(settings.get("traffic_log"), str):
+        settings["traffic_log"] = str(file.parent / settings["traffic_log"])
     for name, value in overrides.items():
         if value is None:
             continue

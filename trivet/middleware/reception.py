@@ -161,6 +161,8 @@ class Reception:
         visit.upstream = target.config.name
         visit.body = raw
         call = self._call(visit, policy, headers, request, target)
+        if batch is None:
+            visit.call = call
         if batch is not None and isinstance(call.plan, Eligible):
             return await self._embeddings.answer(call, batch, call.plan)
         return await self._pipeline.answer(call)
@@ -212,7 +214,8 @@ class Reception:
         )
 
     def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:
-        if visit.caller is not None:
+        # What is recorded has to come the whole way each time.
+        if visit.caller is not None and not call.policy.semantic.record:
             arrival = (visit.caller, visit.arrived, visit.raw_headers, visit.body)
             self._recall.keep(arrival, call, entry)
 

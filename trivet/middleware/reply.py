@@ -45,6 +45,7 @@ class Replies:
 
     def _note_hit(self, note: Note, hit: Hit) -> RawHeaders:
         entry, age, ttl = hit
+        note.entry = entry
         note.tier, note.collapsed = "exact", False
         note.usage, note.response_model = entry.usage, entry.model
         status = f'trivet-exact; hit; ttl={int(ttl)}; key="{self._shown(entry.key)}"'
@@ -74,7 +75,7 @@ class Replies:
             (b"age", b"%d" % age),
             (b"trivet-hit-id", found.record.id.encode()),
         ]
-        note.outcome, note.tier, note.reason = "hit", "semantic", ""
+        note.outcome, note.tier, note.reason, note.entry = "hit", "semantic", "", entry
         note.usage, note.response_model = entry.usage, entry.model
         return self._replay(call, entry, extra)
 
@@ -82,6 +83,7 @@ class Replies:
         """The answer of another caller's flight, which this one waited for."""
         note = call.note
         note.outcome, note.tier, note.usage, note.stored = "collapsed", "exact", entry.usage, True
+        note.entry = entry
         status = CacheStatus("exact", fwd="miss", collapsed=True, key=self._shown(entry.key))
         return self._replay(call, entry, [(b"cache-status", member(status).encode())])
 

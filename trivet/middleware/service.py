@@ -43,6 +43,7 @@ from trivet.middleware.routing import Routing, unknown_upstreams
 from trivet.middleware.semantics import OpenTier, Semantics
 from trivet.middleware.stores import fleet_of, store_of
 from trivet.middleware.tracing import otlp_observer
+from trivet.middleware.traffic import TrafficLog
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.source import PolicySource
 from trivet.policies.tenants import GatewayTrust, Identified
@@ -102,7 +103,10 @@ async def _open(
     routing = Routing(config.upstreams)
     source = policy_source(config, secret)
     health = StoreHealth()
-    metrics, observer = _observers(config, health)
+    pricing = Pricing()
+    metrics, observer = _observers(config, health, pricing)
+    traffic = TrafficLog(config.traffic_log or state_dir() / "traffic.jsonl", secret, pricing.price)
+    stack.push_async_callback(asyncio.to_thread, traffic.close)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
     store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
@@ -152,7 +156,7 @@ async def _open(
     quick = QuickLane(identify, recall, tier, replies, observer)
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)
-    return ProxyApp(reception, observer), quick, operations
+    return ProxyApp(reception, observer, traffic), quick, operations
 
 
 def _semantics(
@@ -179,8 +183,9 @@ def _semantics(
     return semantics
 
 
-def _observers(config: ServerConfig, health: StoreHealth) -> tuple[PrometheusObserver, Observer]:
-    pricing = Pricing()
+def _observers(
+    config: ServerConfig, health: StoreHealth, pricing: Pricing
+) -> tuple[PrometheusObserver, Observer]:
     pricing.start()
     metrics = PrometheusObserver(pricing)
     observers: list[Observer] = [metrics, health, LogObserver(access=config.log_requests)]

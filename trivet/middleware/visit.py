@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from trivet.messages import Api
-from trivet.middleware.call import Asked, Note
+from trivet.middleware.call import Asked, Call, Note
 from trivet.middleware.config import DialectFamily
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.dialects.registry import Route, route_of, voice_of
@@ -53,6 +53,8 @@ class Visit:
     on_end: Callable[[], None] | None = None
     waits_since: float = 0.0
     asked: Asked | None = None
+    call: Call | None = None
+    """What the request was decided to be, for its record."""
     """What the tier was asked about this very request already."""
 
     def wait(self) -> None:

@@ -7,7 +7,7 @@ What is equal in them was equal in the requests, within one secret.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -15,7 +15,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.messages import Api
 from trivet.policies.model_base import Section
 
-FORMAT = 1
+FORMAT: Final = 1
 _DIGEST = r"^[0-9a-f]{64}$"
 
 

@@ -1,0 +1,210 @@
+"""`trivet eval label`: pairs of recorded questions for a person to label."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from trivet.eval.candidates import Candidate
+    from trivet.eval.judge import Judge
+    from trivet.eval.labels import Answer, LabelFile
+
+_NEAR = 0.9
+
+
+def register(group: click.Group) -> None:
+    """Add the command to `trivet eval`."""
+    group.add_command(label)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which pairs to sample."""
+
+    logs: tuple[Path, ...]
+    near: float
+    count: int
+    embedder: str
+    chain: str
+    gate: bool
+
+
+@click.command()
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "pairs_file",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="JSONL file that labels are appended to.",
+)
+@click.option("--near", type=float, help="Threshold to sample around.  [default: 0.9]")
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    help="Take threshold and chain from this calibration.",
+)
+@click.option("--count", type=click.IntRange(0), default=100, show_default=True)
+@click.option(
+    "--chain",
+    "chain_name",
+    type=click.Choice(["cosine", "rules", "verifier", "cross-encoder"]),
+    help="What scores a pair.  [default: the calibration's, else cosine]",
+)
+@click.option("--embedder", default="default", show_default=True, help="As in a policy.")
+@click.option("--gate", is_flag=True, help="Leave out what the gate would not let through.")
+@click.option(
+    "--file",
+    "sheet",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the pairs to this CSV or JSONL file to fill in; if it is there, read it back.",
+)
+@click.option("--judge", "judge_name", metavar="openai:URL#MODEL", help="Compare a model with you.")
+@click.option("--judge-labels", is_flag=True, help="Let the judge label, in place of you.")
+def label(
+    logs: tuple[Path, ...],
+    pairs_file: Path,
+    sheet: Path | None,
+    judge_name: str | None,
+    judge_labels: bool,
+    **which: Any,
+) -> None:
+    """Sample pairs of recorded questions around a threshold, and have them labelled.
+
+    Each pair is a question in LOG... and the nearest earlier one of the same tenant with all else
+    equal. Most are sampled around the threshold, where a label tells most: a rate among these
+    pairs is not the rate in the traffic. Texts have to be recorded (`semantic.store_text: true`).
+    """
+    from trivet.eval.judge import EndpointJudge
+    from trivet.eval.labels import LabelFile
+
+    if judge_labels and (judge_name is None or sheet is not None):
+        raise click.UsageError("--judge-labels needs --judge, and goes without --file.")
+    judge = None if judge_name is None else EndpointJudge(judge_name)
+    labels = LabelFile(pairs_file)
+    wanted = _wanted(logs, **which)
+    if sheet is not None and sheet.exists():
+        _read_back(sheet, labels, wanted.near)
+    else:
+        pairs = _sampled(wanted, labels)
+        if not pairs:
+            click.echo("No pair is left to label.", err=True)
+        elif sheet is not None:
+            _write_out(sheet, pairs)
+        elif judge is not None and judge_labels:
+            _judge_labels(judge, pairs, labels, wanted.near)
+        else:
+            _session(pairs, labels, wanted.near)
+    if judge is not None:
+        _report(judge, labels)
+        judge.close()
+
+
+def _wanted(
+    logs: tuple[Path, ...],
+    near: float | None,
+    calibration_file: Path | None,
+    chain_name: str | None,
+    **which: Any,
+) -> _Wanted:
+    from trivet.policies.calibration import load_calibration
+
+    measured = None if calibration_file is None else load_calibration(calibration_file)
+    if near is None:
+        near = _NEAR if measured is None or measured.threshold is None else measured.threshold
+    chain = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
+    return _Wanted(logs=logs, near=near, chain=chain, **which)
+
+
+def _sampled(wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
+    from trivet.eval.candidates import Gate, find_candidates, stratified
+    from trivet.eval.chains import open_eval_chain
+    from trivet.eval.memo import Memo
+    from trivet.eval.progress import watched
+    from trivet.eval.remembered import remembered
+    from trivet.eval.traffic_files import open_traffic
+    from trivet.policies.intents import Intent
+
+    files = open_traffic(wanted.logs)
+    for note in files.notes:
+        click.echo(f"note: {note}", err=True)
+    if not files.texts:
+        click.echo("No question's text is recorded (semantic.store_text is off).", err=True)
+        return []
+    chain = open_eval_chain(wanted.embedder, wanted.chain, gate=wanted.gate)
+    gate = Gate((Intent.INFORMATIONAL,)) if wanted.gate else None
+    rows = watched(files, len(files), "looking for pairs")
+    with closing(Memo(None, "")) as memo:
+        found = find_candidates(rows, *remembered(chain, memo), gate)
+    return stratified(found, wanted.near, wanted.count, labels.labels)
+
+
+def _session(pairs: Sequence[Candidate], labels: LabelFile, near: float) -> None:
+    from trivet.eval.keys import keyboard
+    from trivet.eval.label import Terminal
+    from trivet.eval.label import label as ask
+
+    width = shutil.get_terminal_size().columns
+    with keyboard() as key:
+        done = ask(pairs, labels, near, Terminal(key, click.echo, width, "[{}]".format))
+    click.echo(f"{done.labelled} labelled, {done.left} left of this sample.")
+
+
+def _write_out(sheet: Path, pairs: Sequence[Candidate]) -> None:
+    from trivet.eval.label_sheet import write_sheet
+
+    write_sheet(sheet, pairs)
+    click.echo(f"{len(pairs)} pairs in {sheet}: fill in `same` with s, d or ?, and run this again.")
+
+
+def _read_back(sheet: Path, labels: LabelFile, near: float) -> None:
+    from trivet.eval.label_sheet import read_sheet
+
+    filled = read_sheet(sheet)
+    new = [one for one in filled if one.pair.id not in labels.labels]
+    for pair, answer in new:
+        labels.add(pair, answer, "person", near)
+    known = len(filled) - len(new)
+    click.echo(f"{len(new)} labels read from {sheet}; {known} were known already.")
+
+
+def _judge_labels(judge: Judge, pairs: Sequence[Candidate], labels: LabelFile, near: float) -> None:
+    from trivet.eval.progress import watched
+
+    for pair in watched(pairs, len(pairs), "judging"):
+        labels.add(pair, judge.says(pair.a, pair.b), "judge", near)
+    click.echo(f"{len(pairs)} pairs labelled by {judge.name}.")
+
+
+def _report(judge: Judge, labels: LabelFile) -> None:
+    """Ask the judge about every pair that a person labelled, and say how far the two agree."""
+    from trivet.eval.judge import agreement
+    from trivet.eval.progress import watched
+
+    persons = [one for one in labels.labels.values() if one.by == "person"]
+    if not persons:
+        click.echo("No pair has a person's label: there is nothing to compare the judge with.")
+        return
+    answers: list[tuple[Answer, Answer]] = []
+    for one in watched(persons, len(persons), "judging"):
+        person: Answer = "unsure" if one.unsure else "same" if one.same else "different"
+        answers.append((person, "unsure" if one.unsure else judge.says(one.a, one.b)))
+    found = agreement(answers)
+    share = "-" if found.agreement is None else f"{found.agreement:.1%}"
+    kappa = "not defined" if found.kappa is None else f"{found.kappa:.3f}"
+    click.echo(
+        f"judge {judge.name} and person on {found.pairs} pairs: agreement {share}, "
+        f"Cohen's kappa {kappa}\n"
+        f"  both same {found.both_same}, both different {found.both_different}, "
+        f"only person same {found.only_person_same}, only judge same {found.only_judge_same}, "
+        f"unsure {found.unsure}"
+    )

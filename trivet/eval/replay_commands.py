@@ -1,0 +1,254 @@
+"""`trivet eval replay`: what the tiers would have made of recorded traffic."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trivet.eval.memo import Memo
+    from trivet.eval.replay import How
+    from trivet.eval.replay_result import Tally
+    from trivet.eval.traffic_files import TrafficFiles
+    from trivet.policies.calibration import Calibration
+    from trivet.policies.semantic_model import SemanticPolicy
+    from trivet.policies.traffic import Traffic
+    from trivet.semantic.chain import Chain
+
+_COMMIT = 256
+"""Requests after which the state is made durable."""
+_INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
+
+
+def register(group: click.Group) -> None:
+    """Add the command to `trivet eval`."""
+    group.add_command(replay)
+
+
+def _lifetime(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    from pydantic import TypeAdapter, ValidationError
+
+    from trivet.policies.model_base import Seconds
+
+    if value is None:
+        return None
+    try:
+        number: float | str = float(value)
+    except ValueError:
+        number = value
+    try:
+        found: float = TypeAdapter(Seconds).validate_python(number)
+    except ValidationError:
+        raise click.BadParameter("give seconds, or a number with s, m, h or d, like 12h") from None
+    return found
+
+
+@click.command()
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    help="What trivet eval calibrate wrote.  [default: the policy's]",
+)
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(path_type=Path),
+    help="Policy file whose semantic section every tenant is played with.",
+)
+@click.option(
+    "--chain",
+    "chain_name",
+    type=click.Choice(["cosine", "rules", "verifier", "cross-encoder"]),
+    help="What scores a pair.  [default: the calibration's, else cosine]",
+)
+@click.option("--embedder", help="As in a policy.  [default: the policy's]")
+@click.option("--ttl", callback=_lifetime, help="Lifetime of every answer.  [default: as recorded]")
+@click.option(
+    "--capacity",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="Answers that the exact store holds.",
+)
+@click.option(
+    "--resume",
+    "state_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Keep what the models said in this file; give it again to go on.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
+def replay(logs: tuple[Path, ...], as_json: bool, state_file: Path | None, **flags: Any) -> None:
+    """Play the recorded requests in LOG... through the real tiers with a fresh store.
+
+    LOG... are files that the proxy wrote for tenants with `semantic.record: true`, older ones
+    included (traffic.jsonl traffic.jsonl.1 ...), in any order. Each request finds only what was
+    asked and answered before it. Where questions are redacted, the exact tier alone is played.
+    """
+    from trivet.eval import replay_result, replay_text
+    from trivet.eval.replay_result import ReplayResult, Tally
+    from trivet.eval.traffic_files import open_traffic
+
+    files = open_traffic(logs)
+    how, chain = _how(files, **flags)
+    tally, span = Tally(), [0.0, 0.0]
+    try:
+        _play(files, how, chain, (tally, span), state_file)
+    except KeyboardInterrupt:
+        click.echo(_interrupted(tally.total.requests, len(files), state_file), err=True)
+        sys.exit(_INTERRUPTED)
+    calibration = how.policy.measured
+    if chain is None or calibration is None or calibration.fingerprint != chain.fingerprint:
+        calibration = None
+    result = ReplayResult(
+        files=tuple(str(path) for path in logs),
+        embedder=None if chain is None else how.policy.embedder,
+        chain=None if chain is None else chain.name,
+        calibration=calibration,
+        costs=how.policy.economics or (calibration.economics if calibration else None),
+        tally=tally,
+        span_s=span[1] - span[0],
+        notes=(*files.notes, *_notes(files, how, chain), *_failures(tally)),
+    )
+    told = json.dumps(replay_result.as_json(result)) if as_json else replay_text.as_text(result)
+    click.echo(told)
+
+
+def _how(
+    files: TrafficFiles,
+    calibration_file: Path | None,
+    policy_file: Path | None,
+    chain_name: str | None,
+    embedder: str | None,
+    **how: Any,
+) -> tuple[How, Chain | None]:
+    """What to play under, and the open chain; None where no text is recorded."""
+    from trivet.eval.chains import open_eval_chain
+    from trivet.eval.replay import How
+    from trivet.policies.calibration import load_calibration
+    from trivet.policies.loader import load_policy
+    from trivet.policies.semantic_model import SemanticPolicy
+
+    own = SemanticPolicy() if policy_file is None else load_policy(policy_file).semantic
+    changes = {"mode": "replace", "embedder": embedder or own.embedder}
+    policy = own.model_copy(update=changes)
+    if calibration_file is not None:
+        policy.attach(load_calibration(calibration_file))
+    if not files.texts:
+        return How(policy, **how), None
+    measured = policy.measured
+    name = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
+    return How(policy, **how), open_eval_chain(policy.embedder, name, gate=True)
+
+
+def _play(
+    files: TrafficFiles,
+    how: How,
+    chain: Chain | None,
+    into: tuple[Tally, list[float]],
+    state_file: Path | None,
+) -> None:
+    import asyncio
+
+    from trivet.eval.memo import Memo
+    from trivet.eval.progress import watched
+    from trivet.eval.remembered import remembered
+
+    rows = watched(files, len(files), "replaying")
+    if chain is None:
+        asyncio.run(_count(rows, how, None, into))
+        return
+    memo = Memo(state_file, chain.fingerprint.model_dump_json())
+    try:
+        asyncio.run(_count(rows, how, (remembered(chain, memo), memo), into))
+    finally:
+        memo.close()
+
+
+async def _count(
+    rows: Iterable[Traffic],
+    how: How,
+    models: tuple[Any, Memo] | None,
+    into: tuple[Tally, list[float]],
+) -> None:
+    from contextlib import aclosing
+
+    from trivet.eval.replay import replay as play
+
+    tally, span = into
+    async with aclosing(play(rows, how, models[0] if models else None)) as played:
+        async for one in played:
+            if not tally.total.requests:
+                span[0] = one.row.at
+            span[1] = one.row.at
+            tally.add(one)
+            if models and tally.total.requests % _COMMIT == 0:
+                models[1].commit()
+        if models:
+            models[1].commit()
+
+
+def _interrupted(done: int, count: int, state_file: Path | None) -> str:
+    if state_file is None:
+        return (
+            f"Interrupted after {done} of {count} requests. With --resume FILE it can go on later."
+        )
+    again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return (
+        f"Interrupted after {done} of {count} requests; {state_file} has what was found out.\n"
+        f"Go on with: {again}"
+    )
+
+
+def _notes(files: TrafficFiles, how: How, chain: Chain | None) -> list[str]:
+    if not len(files):
+        return []
+    if chain is None:
+        return [
+            "no question's text is recorded (semantic.store_text is off), so the exact tier "
+            "alone was played."
+        ]
+    notes = _calibration_notes(how.policy, chain, how.policy.measured)
+    missing = len(files) - files.texts
+    if missing:
+        notes.append(
+            f"{missing} of {len(files)} requests have no recorded question: redacted, or not one "
+            "that the semantic tier is asked about."
+        )
+    return notes
+
+
+def _failures(tally: Tally) -> list[str]:
+    failed = tally.total.semantic_reasons["miss: semantic-failed"]
+    if not failed:
+        return []
+    return [f"{failed} lookups failed: a model raised what it should not, so they are no measure."]
+
+
+def _calibration_notes(
+    policy: SemanticPolicy, chain: Chain, calibration: Calibration | None
+) -> list[str]:
+    if calibration is None:
+        return ["without --calibration the semantic tier looks up and serves nothing."]
+    if calibration.fingerprint != chain.fingerprint:
+        parts = [
+            name
+            for name, value in chain.fingerprint.model_dump().items()
+            if getattr(calibration.fingerprint, name) != value
+        ]
+        return [
+            f"the calibration is of another chain (other {', '.join(parts)} than "
+            f"{policy.embedder}, {chain.name}), so the semantic tier serves nothing."
+        ]
+    if calibration.threshold is None:
+        return ["the calibration certifies no threshold, so the semantic tier serves nothing."]
+    return []
