@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -47,8 +47,8 @@ class EmbeddingsServer:
 
 
 @contextmanager
-def embeddings_server() -> Iterator[EmbeddingsServer]:
-    """Serve on a free port until the block ends."""
+def embeddings_server(port: int = 0) -> Iterator[EmbeddingsServer]:
+    """Serve on a port, or on a free one, until the block ends."""
     state = EmbeddingsServer()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,16 +69,17 @@ def embeddings_server() -> Iterator[EmbeddingsServer]:
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             half = len(raw) // 2
-            for piece in (raw[:half], raw[half:]):
-                time.sleep(state.delay_s / 2)
-                self.wfile.write(piece)
+            with suppress(ConnectionError):  # The client may have given up.
+                for piece in (raw[:half], raw[half:]):
+                    time.sleep(state.delay_s / 2)
+                    self.wfile.write(piece)
             # Without saying so first: what an idle timeout looks like to the client.
             self.close_connection = state.close_after
 
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     state.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))

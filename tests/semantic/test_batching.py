@@ -233,9 +233,9 @@ async def test_failures_in_a_row_open_the_breaker_and_a_probe_closes_it() -> Non
         await until(lambda: not made.trouble)
         await made.embed("fine again")
     assert events == [
-        StoreState("embedder", "up", ""),
-        StoreState("embedder", "down", "no route"),
-        StoreState("embedder", "up", ""),
+        StoreState("embedder:told", "up", ""),
+        StoreState("embedder:told", "down", "no route"),
+        StoreState("embedder:told", "up", ""),
     ]
 
 

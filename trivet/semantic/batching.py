@@ -20,7 +20,6 @@ from trivet.telemetry import Observer, StoreState, ignore
 if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
 
-_STORE = "embedder"
 _PROBE = "What are your opening hours?"
 _BATCH_CHARS = 4096
 """Characters of a batch: what waits behind it must not wait for 16 long texts."""
@@ -86,6 +85,7 @@ class BatchedEmbedder:
         self.embedder = embedder
         self._max_batch, self._deadline_s, self._limits = max_batch, deadline_s, limits
         self._observe = observer
+        self._store = f"embedder:{embedder.name}"
         self._recent = RecentVectors(limits.recent_bytes)
         self._queue: dict[_Asked, _Waiting] = {}
         self._batch: _Batch | None = None
@@ -222,8 +222,9 @@ class BatchedEmbedder:
         self._counted_at = asyncio.get_running_loop().time()
         self._failures += 1
         fatal = error.reason in _FATAL
-        if self._refusal is not None or not (fatal or self._failures >= self._limits.failures):
+        if self._refusal is None and not (fatal or self._failures >= self._limits.failures):
             return
+        # Also while it is open: what answers again may be another model.
         self._refusal = error
         self._settle(self._queue, EmbedderError(_while_open(error), str(error)))
         self._queue.clear()
@@ -251,7 +252,7 @@ class BatchedEmbedder:
     def _tell(self, state: Literal["up", "down"], reason: str) -> None:
         if state != self._state:
             self._state = state
-            self._observe(StoreState(_STORE, state, reason))
+            self._observe(StoreState(self._store, state, reason))
 
 
 def _while_open(error: EmbedderError) -> str:

@@ -24,6 +24,8 @@ class Standing:
     closed: str = ""
     """Why the running measurement closed the tier (`bound`, `economics`, `reports`), or that it
     does not know yet (`starting`); empty while open."""
+    unseen: str = ""
+    """Why the calibration says nothing about one of the two texts: see `unseen.unseen`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +55,11 @@ def decide(
 ) -> Decision:
     """Decide about the nearest live neighbour. `now` is in Unix seconds.
 
-    The reasons of a miss: the intention's own, `intent-NAME`, `no-neighbour`, `expired`,
-    `veto-NAME`, `below-threshold`, `quarantine`. Of a shadow: `mode`, `uncalibrated`,
-    `other-chain`, `not-certified`, and those of `Standing.closed`.
+    The reasons of a miss: the intention's own, `intent-NAME`, those of `Standing.unseen`,
+    `no-neighbour`, `expired`, `veto-NAME`, `below-threshold`, `quarantine`. Of a shadow: `mode`,
+    `uncalibrated`, `other-chain`, `not-certified`, and those of `Standing.closed`.
     """
-    refused = _refused(intention, policy)
+    refused = _refused(intention, policy) or standing.unseen
     if refused:
         return Decision("miss", refused)
     if found is None:

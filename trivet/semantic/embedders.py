@@ -34,6 +34,9 @@ def open_embedder(name: str, state_dir: Path | None = None) -> Embedder:
         return _adapter("endpoint_embedder", "EndpointEmbedder")(url, model, cache)
     if not name.strip():
         raise EmbedderError("missing", "The embedder has no name.")
+    if name.startswith(("/", "./", "../", "~")) and not Path(name).expanduser().is_dir():
+        # Told before torch is loaded, which takes seconds.
+        raise EmbedderError("missing", f"There is no folder {name}.")
     return _adapter("sentence_embedder", "SentenceEmbedder")(name, cache)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -65,9 +66,14 @@ class EmbeddingThread:
             self._check()
             return self._embedded(texts)
         except EmbedderError as error:
-            return error
+            return self._failed(error)
         except BaseException as error:  # Somebody waits for this thread: nothing may end it.
-            return EmbedderError("crash", f"{self._embedder.name} failed: {error!r}")
+            return self._failed(EmbedderError("crash", f"{self._embedder.name} failed: {error!r}"))
+
+    def _failed(self, error: EmbedderError) -> EmbedderError:
+        # What answers after a failure may be another model: the next batch looks first.
+        self._checked_at = -math.inf
+        return error
 
     def _embedded(self, texts: Sequence[str]) -> Outcome:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trivet.errors import CacheError
@@ -13,12 +13,23 @@ from trivet.semantic.batching import BatchedEmbedder
 from trivet.semantic.chain import Chain
 from trivet.telemetry import Observer, StoreState, ignore
 
-_AGAIN_S = 30.0
-"""Seconds between two tries to open what could not be opened."""
+_AGAIN_S = 1.0
+_LONGEST_S = 30.0
+"""Seconds until what could not be opened is tried again: doubled each time, at most this many."""
 _NAME = "semantic-models"
 
 OpenChain = Callable[[str, ChainName], Chain]
 """Blocking: loads weights. Raises `CacheError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Why models could not be opened."""
+
+    told: str
+    wait_s: float
+    until: float
+    """The loop's time from which on they are tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +54,41 @@ class Engines:
         self._observe = observer
         self._engines: dict[tuple[str, ChainName], Engine] = {}
         self._opening: dict[tuple[str, ChainName], asyncio.Task[None]] = {}
-        self._refused: dict[tuple[str, ChainName], tuple[float, str]] = {}
+        self._refused: dict[tuple[str, ChainName], _Refused] = {}
         self._embedders: dict[str, BatchedEmbedder] = {}
 
     def ready(self, policy: SemanticPolicy) -> Engine | str:
-        """The engine for a policy; a string is why there is none: `loading`, or an error's reason.
+        """The engine for a policy; a string is why there is none: `loading` or `embedder-missing`.
 
         Never waits: a request that comes while the models load goes on without them.
         """
-        measured = policy.measured
-        name = (policy.embedder, "cosine" if measured is None else measured.fingerprint.chain)
+        name = _name_of(policy)
         found = self._engines.get(name)
         if found is not None:
             return found
         loop = asyncio.get_running_loop()
-        at, reason = self._refused.get(name, (0.0, "loading"))
-        if name not in self._opening and loop.time() >= at:
+        refused = self._refused.get(name)
+        if name not in self._opening and (refused is None or loop.time() >= refused.until):
             self._opening[name] = loop.create_task(self._open(name))
-        return reason
+        return "loading" if refused is None else "embedder-missing"
 
     @property
-    def open_engines(self) -> tuple[Engine, ...]:
-        """Those that are ready."""
-        return tuple(self._engines.values())
+    def loading(self) -> bool:
+        """Whether models are being opened that were not refused before."""
+        return not self._opening.keys() <= self._refused.keys()
 
-    @property
-    def trouble(self) -> tuple[str, ...]:
-        """Why models could not be opened, by embedder and chain; for readiness."""
-        return tuple(
-            f"{embedder} ({chain}): {reason}"
-            for (embedder, chain), (_, reason) in self._refused.items()
-        )
+    def trouble(self, policies: Iterable[SemanticPolicy]) -> list[str]:
+        """Why models that these policies name cannot be opened or do not answer, for people."""
+        if not self._refused and not any(one.trouble for one in self._embedders.values()):
+            return []
+        told: dict[str, None] = {}
+        for name in {_name_of(policy) for policy in policies if policy.mode != "off"}:
+            engine, refused = self._engines.get(name), self._refused.get(name)
+            if engine is not None and engine.embedder.trouble:
+                told[f"{name[0]}: {engine.embedder.trouble}"] = None
+            elif refused is not None:
+                told[f"{name[0]} ({name[1]}): {refused.told}"] = None
+        return sorted(told)
 
     async def close(self) -> None:
         """Let go of models and threads."""
@@ -101,8 +116,14 @@ class Engines:
         finally:
             self._opening.pop(name, None)
 
-    def _refuse(self, name: tuple[str, ChainName], reason: str) -> None:
-        told = name in self._refused
-        self._refused[name] = (asyncio.get_running_loop().time() + _AGAIN_S, "embedder-missing")
-        if not told:
-            self._observe(StoreState(_NAME, "down", f"{name[0]} ({name[1]}): {reason}"))
+    def _refuse(self, name: tuple[str, ChainName], told: str) -> None:
+        before = self._refused.get(name)
+        wait_s = _AGAIN_S if before is None else min(2 * before.wait_s, _LONGEST_S)
+        self._refused[name] = _Refused(told, wait_s, asyncio.get_running_loop().time() + wait_s)
+        if before is None:
+            self._observe(StoreState(_NAME, "down", f"{name[0]} ({name[1]}): {told}"))
+
+
+def _name_of(policy: SemanticPolicy) -> tuple[str, ChainName]:
+    measured = policy.measured
+    return policy.embedder, "cosine" if measured is None else measured.fingerprint.chain

@@ -41,7 +41,7 @@ STOP = word_set(
 """Words without a meaning of their own, or whose meaning other features read."""
 
 NEGATIONS = word_set(
-    """not no never without none nor neither cannot nobody nothing nowhere hardly barely
+    """not no non never without none nor neither cannot nobody nothing nowhere hardly barely
     lack except excluding"""
 )
 QUANTIFIERS = word_set(
@@ -70,7 +70,8 @@ POSSESSORS = {
 }  # fmt: skip
 RELATIVES = word_set(
     """mother father mum mom dad wife husband son daughter child partner colleague friend brother
-    sister boss employee manager neighbor roommate grandmother grandfather baby"""
+    sister boss employee manager neighbor roommate grandmother grandfather baby kid kids children
+    parents babies toddler toddlers teenager teenagers pensioner pensioners"""
 )
 
 SPELLINGS = {
@@ -150,10 +151,10 @@ rating score; term condition; discount deal; expire end; owner own; exit leave
 """)
 
 OPPOSITES = _pairs("""
-easy/hard easy/difficult correct/wrong right/wrong true/false stay/leave near/far close/far
-clever/stupid smart/stupid intelligent/stupid serious/playful real/fake
-within/after within/outside before/during take/avoid can/cannot until/after until/from by/after
-in/out on/off before/after with/without from/to under/over above/below up/down more/less
+full/part full-time/part-time easy/hard easy/difficult correct/wrong right/wrong true/false
+stay/leave near/far close/far clever/stupid smart/stupid intelligent/stupid serious/playful
+real/fake within/after within/outside before/during take/avoid can/cannot until/after until/from
+by/after in/out on/off before/after with/without from/to under/over above/below up/down more/less
 most/least more/fewer max/min maximum/minimum include/exclude included/excluded enable/disable
 activate/deactivate allow/ban allow/forbid allow/prohibit permit/forbid import/export
 upload/download add/remove add/delete create/delete grant/revoke subscribe/unsubscribe
@@ -165,20 +166,20 @@ arrive/depart arrival/departure join/leave accept/reject accept/decline accept/r
 approve/reject approve/deny encrypt/decrypt push/pull inside/outside indoor/outdoor hot/cold
 benefit/drawback advantage/disadvantage pro/con upside/downside strength/weakness eat/avoid
 use/avoid improve/damage improve/harm improve/worsen help/harm help/hurt safe/dangerous
-safe/unsafe legal/illegal successful/unsuccessful success/failure full-time/part-time
-online/offline online/in-store buyer/seller landlord/tenant employer/employee teacher/student
-public/private hide/show show/hide visible/hidden spicy/mild expensive/cheap new/old used/unused
-opened/unopened lost/found connect/disconnect link/unlink attach/detach enter/exit entrance/exit
-inbound/outbound incoming/outgoing domestic/international adult/child upgrade/downgrade
-cooked/raw cooked/uncooked day/night win/lose love/hate always/never everyone/nobody
-inclusive/exclusive minimum/maximum ascending/descending above/under over/below left/right
-north/south east/west weekday/weekend positive/negative single/joint single/double
-prepaid/postpaid mandatory/optional compulsory/optional required/optional provide/bring
-merge/split fall/rise build/demolish wear/remove rise/drop higher/lower highest/lowest
-bigger/smaller biggest/smallest larger/smaller largest/smallest longer/shorter longest/shortest
-tallest/shortest faster/slower better/worse best/worst newest/oldest latest/oldest charge/drain
-lead/follow opt-in/opt-out sign-in/sign-out check-in/check-out gain/lose long/short up/off
-abroad/home healthy/unhealthy cause/prevent encourage/discourage
+safe/unsafe legal/illegal successful/unsuccessful success/failure online/offline online/in-store
+buyer/seller landlord/tenant employer/employee teacher/student public/private hide/show show/hide
+visible/hidden spicy/mild expensive/cheap new/old used/unused opened/unopened lost/found
+connect/disconnect link/unlink attach/detach enter/exit entrance/exit inbound/outbound
+incoming/outgoing domestic/international adult/child upgrade/downgrade cooked/raw cooked/uncooked
+day/night win/lose love/hate always/never everyone/nobody inclusive/exclusive minimum/maximum
+ascending/descending above/under over/below left/right north/south east/west weekday/weekend
+positive/negative single/joint single/double prepaid/postpaid mandatory/optional
+compulsory/optional required/optional provide/bring merge/split fall/rise build/demolish
+wear/remove rise/drop higher/lower highest/lowest bigger/smaller biggest/smallest larger/smaller
+largest/smallest longer/shorter longest/shortest tallest/shortest faster/slower better/worse
+best/worst newest/oldest latest/oldest charge/drain lead/follow opt-in/opt-out sign-in/sign-out
+check-in/check-out gain/lose long/short up/off abroad/home healthy/unhealthy cause/prevent
+encourage/discourage
 """)
 
 COMMANDS = word_set(

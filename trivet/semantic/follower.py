@@ -30,6 +30,7 @@ from trivet.semantic.records import (
 from trivet.semantic.types import Record
 from trivet.telemetry import Observer, StoreState, ignore
 
+_NAME = "semantic-records"
 _POLL_S = 0.25
 _SWEEP_S = 5.0
 _SLICE = 64
@@ -140,7 +141,7 @@ class IndexFollower:
     def _tell(self, state: Literal["up", "down"], reason: str) -> None:
         if state != self._told:
             self._told = state
-            self._observe(StoreState("semantic", state, reason))
+            self._observe(StoreState(_NAME, state, reason))
 
     async def _load(self) -> Cursor:
         """Build the index anew. What was purged meanwhile may be in it until the feed is read."""
@@ -168,7 +169,7 @@ class IndexFollower:
         except Exception as error:  # FAISS is missing, or failed: searches go on exactly.
             self._slow = True
             reason = f"index: {type(error).__name__}: {error}"
-            self._observe(StoreState("semantic", "degraded", reason))
+            self._observe(StoreState(_NAME, "degraded", reason))
         finally:
             if not share:
                 self._work = None

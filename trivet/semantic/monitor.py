@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain, islice
 from typing import Literal
@@ -111,6 +111,17 @@ class Monitor:
         """The tenant's totals by family and intent, for people."""
         cells = self._cells.get((tenant, self._digest(policy)), ())
         return {(cell.family, cell.intent): self._total(cell) for cell in cells}
+
+    def closings(
+        self, policy_of: Callable[[str], SemanticPolicy | None]
+    ) -> list[tuple[str, str, str]]:
+        """What is closed under the calibrations in use: tenant, intent (empty: all), and why."""
+        found: list[tuple[str, str, str]] = []
+        for (tenant, calibration), marks in self._marks.items():
+            policy = policy_of(tenant)
+            if policy is not None and self._digest(policy) == calibration:
+                found += [(tenant, intent, reason) for intent, reason in marks.items()]
+        return found
 
     def start(self) -> None:
         """Begin to write and read in the background. Once."""

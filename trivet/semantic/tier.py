@@ -28,6 +28,7 @@ from trivet.semantic.types import (
     TextPair,
     Verdict,
 )
+from trivet.semantic.unseen import unseen
 
 if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
@@ -137,15 +138,19 @@ class SemanticTier:
         partition = Partition(digest(_TAG, chain.embedder.fingerprint.encode(), asking.rest))
         (intention,) = chain.classify([asking.text], vector.reshape(1, -1))
         now = self._clock()
+        measured = asking.policy.measured
         found: tuple[Neighbour, Verdict] | None = None
-        if intention.admitted and intention.intent in asking.policy.intents:
+        strange = unseen(asking.text, measured)
+        if not strange and intention.admitted and intention.intent in asking.policy.intents:
             near = self._index.nearest(partition, vector, 1, now)
             if near:
                 found = near[0], await self._verify(engine, near[0], asking.text)
+                strange = unseen(near[0].record.text, measured)
         standing = Standing(
             chain.fingerprint,
-            asking.policy.measured,
+            measured,
             self._closed(asking.tenant, asking.policy, intention.intent),
+            strange,
         )
         decision = decide(intention, found, standing, asking.policy, now)
         if decision.kind in ("hit", "assist") and decision.neighbour is not None:
@@ -218,6 +223,9 @@ def _unlearned(asking: Asking, intention: Intention) -> str:
         return intention.reason or f"intent-{intention.intent}"
     if intention.intent not in asking.policy.intents:
         return f"intent-{intention.intent}"
+    strange = unseen(asking.text, asking.policy.measured)
+    if strange:
+        return strange
     if not asking.may_write:
         return "writer"
     return instructs(asking.text) or ""
