@@ -22,7 +22,7 @@ from trivet.middleware.recall import Known
 from trivet.middleware.record import STALE_FOR, Leader, bound_of
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
-from trivet.middleware.suggest import Similarity, suggested_to
+from trivet.middleware.suggest import Similarity, suggested_to, suggests
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.eligibility import Bypass, Eligible
 
@@ -69,7 +69,7 @@ class CachePipeline:
         call.note.outcome, call.note.reason = "miss", found.reason
         if self._similar is not None and plan.lookup and not plan.pool:
             similar = await self._similar.find(call, question)
-            if similar is not None:
+            if similar is not None and not (plan.only_if_cached and suggests(similar)):
                 return await self._suggest(call, similar)
         if plan.only_if_cached:
             return self._reply.not_cached(call)
@@ -77,7 +77,7 @@ class CachePipeline:
 
     async def _suggest(self, call: Call, similar: Suggested) -> Reply:
         """The answer to a similar question: in place of the model's, or beside it."""
-        if similar.looked.decision.kind == "hit":
+        if not suggests(similar):
             return self._reply.similar(call, similar)
         suggested_to(call, similar)
         return await self._forward(call)
@@ -291,7 +291,7 @@ class CachePipeline:
     def _note_result(self, call: Call, result: Result) -> None:
         match result:
             case Stored():
-                call.note.stored = not result.reason
+                call.note.stored, call.note.entry = not result.reason, result.entry
                 if call.note.stored:
                     call.remember(call, result.entry)
                     if self._similar is not None:

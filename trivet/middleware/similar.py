@@ -10,7 +10,7 @@ from typing import Protocol
 from trivet.canonical import mac, split
 from trivet.exact.entry import Entry
 from trivet.exact.key import exact_key
-from trivet.exact.tier import ExactTier, Hit, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.texts import answer_text
@@ -19,6 +19,7 @@ from trivet.semantic.asked import Asked, read_asked
 from trivet.semantic.decide import Decision
 from trivet.semantic.tier import Asking, Learned, Looked, SemanticTier
 from trivet.semantic.types import Record
+from trivet.semantic.unseen import REASONS as UNSEEN
 from trivet.telemetry import Observer, SemanticLookup
 
 _TRIES = 4
@@ -87,27 +88,36 @@ class Similar:
             self._tell(call, "bypass", asked, began)
             return None
         asking = self._asking(call, asked)
-        found: Suggested | None = None
+        found = await self._served(call, question, asking, asked)
+        if isinstance(found, Suggested):
+            self._tell(call, found.looked.decision.kind, "", began)
+        else:
+            call.note.similar = _status(found)
+            self._tell(call, found.kind, found.reason, began)
+        served = found if isinstance(found, Suggested) else None
+        if self._watch is not None:
+            self._watch.looked(call, served)
+            if served is not None:
+                self._watch.served(call, served)
+        return served
+
+    async def _served(
+        self, call: Call, question: Question, asking: Asking, asked: Asked
+    ) -> Suggested | Decision:
+        """The nearest neighbour whose answer is still there; or why there is none."""
         for _ in range(_TRIES):
             looked = call.looked = await self._tier.look(asking)
-            if looked.decision.kind not in ("hit", "assist"):
-                break
-            hit = await self._answer(call, question, asked, looked)
-            if hit is not None:
-                found = Suggested(hit, looked)
-                break
-        decision = call.looked.decision if call.looked else None
-        if found is None and decision is not None:
-            kind = "miss" if decision.kind in ("hit", "assist") else decision.kind
-            call.note.similar = _status(decision)
-            self._tell(call, kind, decision.reason or "no-answer", began)
-        elif found is not None and decision is not None:
-            self._tell(call, decision.kind, "", began)
-        if self._watch is not None:
-            self._watch.looked(call, found)
-            if found is not None:
-                self._watch.served(call, found)
-        return found
+            near = looked.decision.neighbour
+            if near is None or looked.decision.kind not in ("hit", "assist"):
+                return looked.decision
+            hit = await self._exact.named(question._replace(key=ExactKey(near.record.key)))
+            if isinstance(hit, Miss) and hit.reason:
+                # Too old for this caller, or a store in trouble: others may get it.
+                return replace(looked.decision, kind="miss", reason=hit.reason)
+            if isinstance(hit, Hit) and _differs_in_text_only(call, asked, hit.entry, near.record):
+                return Suggested(hit, looked)
+            await self._tier.forget(call.tenant, near.record.id)
+        return replace(looked.decision, kind="miss", reason="no-answer")
 
     def learn(self, call: Call, entry: Entry) -> None:
         """Keep the question of a new stored answer, in the background."""
@@ -155,20 +165,6 @@ class Similar:
             may_write=policy.writers is None or user in policy.writers,
         )
 
-    async def _answer(
-        self, call: Call, question: Question, asked: Asked, looked: Looked
-    ) -> Hit | None:
-        """The neighbour's answer, if it is still there and differs in the compared text alone."""
-        neighbour = looked.decision.neighbour
-        assert neighbour is not None
-        hit = await self._exact.named(question._replace(key=ExactKey(neighbour.record.key)))
-        if isinstance(hit, Hit) and _differs_in_text_only(call, asked, hit.entry, neighbour.record):
-            return hit
-        if not isinstance(hit, Hit) and hit.reason not in ("", "expired"):
-            return None  # Too old for this caller, or a store in trouble: others may get it.
-        await self._tier.forget(call.tenant, neighbour.record.id)
-        return None
-
     def _tell(self, call: Call, kind: str, reason: str, began: float) -> None:
         looked = call.looked
         intention = looked.intention if looked else None
@@ -184,8 +180,8 @@ class Similar:
 
 
 def _status(decision: Decision) -> CacheStatus:
-    reason = decision.reason or "no-answer"
-    refused = reason.startswith(("intent-", "rule-", "unread", "unsure"))
+    reason = decision.reason
+    refused = reason in UNSEEN or reason.startswith(("intent-", "rule-", "unread", "unsure"))
     detail = f"shadow-{reason}" if decision.kind == "shadow" else reason
     return CacheStatus("semantic", fwd="bypass" if refused else "miss", detail=detail)
 

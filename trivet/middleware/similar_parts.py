@@ -58,6 +58,8 @@ from trivet.telemetry import Observer
 
 _DEADLINE_S = 0.5
 _UNDECLARED = 100_000
+_MOST_NAMED = 5
+"""Closed intents that readiness names."""
 _PATIENCE = 4
 """Clean runs that an open tier is given before its running bound has to be under the target: with
 1, a tier of half the target's false hits would be closed in 98 of 100 runs; with 4, a tier of an
@@ -94,23 +96,29 @@ class Chains:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The index, what keeps it in step, and the models."""
+    """The index, what keeps it in step, the models, and the running measurement."""
 
     index: PartitionedIndex
     follower: IndexFollower
     engines: Engines
+    monitor: Monitor
 
 
 class OpenSemantics:
     """The tier, and what keeps it in step with the other processes."""
 
     def __init__(
-        self, similar: Similar, followed: Followed, feedback: Feedback, stack: AsyncExitStack
+        self,
+        similar: Similar,
+        followed: Followed,
+        tenants: Callable[[], Mapping[str, TenantPolicy]],
+        stack: AsyncExitStack,
+        feedback: Feedback,
     ) -> None:
         self.feedback = feedback
         self._similar = similar
-        self._index, self._follower = followed.index, followed.follower
-        self._engines = followed.engines
+        self._followed = followed
+        self._tenants = tenants
         self._stack = stack
 
     async def find(self, call: Call, question: Question) -> Suggested | None:
@@ -123,25 +131,45 @@ class OpenSemantics:
 
     async def purge(self, tenant: str, label: str | None, at: float) -> None:
         """Forget records here and in the other processes."""
-        await _tell(self._follower, Purged(tenant, label, at))
+        await _tell(self._followed.follower, Purged(tenant, label, at))
 
     def components(self) -> tuple[Component, ...]:
         """For readiness."""
-        progress = self._follower.progress
-        held = self._index.stats()
-        detail = f"{held.entries} entries"
-        if progress.phase == "building":
-            detail = f"building the index: {progress.share:.0%}"
-        elif progress.phase == "waiting":
-            detail = f"{progress.reason}: new entries of other processes are not seen"
-        state = {"following": "up", "building": "building", "waiting": "degraded"}[progress.phase]
-        troubles = [
-            *self._engines.trouble,
-            *(one.embedder.trouble for one in self._engines.open_engines if one.embedder.trouble),
-        ]
+        tenants, engines = self._tenants(), self._followed.engines
+        troubles = engines.trouble(policy.semantic for policy in tenants.values())
         if troubles:
-            state, detail = "down", f"{'; '.join(troubles)}: the tier serves nothing"
+            told = f"{'; '.join(troubles)}: the tier serves nothing"
+            return (Component("semantic", True, "down", told),)
+        state, detail = self._state_of_index()
+        if engines.loading and state == "up":
+            state, detail = "loading", "loading the models"
+        closed = self._closed(tenants)
+        if closed:
+            state = "degraded" if state == "up" else state
+            detail = f"{detail}; {closed}"
         return (Component("semantic", True, state, detail),)
+
+    def _state_of_index(self) -> tuple[str, str]:
+        progress = self._followed.follower.progress
+        if progress.phase == "building":
+            return "building", f"building the index: {progress.share:.0%}"
+        if progress.phase == "waiting":
+            return "degraded", f"{progress.reason}: new entries of other processes are not seen"
+        return "up", f"{self._followed.index.stats().entries} entries"
+
+    def _closed(self, tenants: Mapping[str, TenantPolicy]) -> str:
+        def policy_of(tenant: str) -> SemanticPolicy | None:
+            found = tenants.get(tenant)
+            return None if found is None else found.semantic
+
+        closings = self._followed.monitor.closings(policy_of)
+        named = [
+            f"{tenant} {intent or 'all intents'} ({reason})"
+            for tenant, intent, reason in closings[:_MOST_NAMED]
+        ]
+        if len(closings) > len(named):
+            named.append(f"{len(closings) - len(named)} more")
+        return f"closed by measurement: {', '.join(named)}" if named else ""
 
     async def close(self) -> None:
         """Close index, records and models."""
@@ -175,8 +203,11 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
         )
         stack.push_async_callback(similar.close)
         feedback = Feedback(index.find, partial(_forget, records, index), monitor)
-        followed = Followed(index, follower, engines)
-        return OpenSemantics(similar, followed, feedback, stack.pop_all())
+        for policy in around.tenants().values():
+            if policy.semantic.mode != "off":
+                engines.ready(policy.semantic)  # Begins to load.
+        followed = Followed(index, follower, engines, monitor)
+        return OpenSemantics(similar, followed, around.tenants, stack.pop_all(), feedback)
 
 
 async def _monitor(around: Surroundings, stack: AsyncExitStack) -> Monitor:

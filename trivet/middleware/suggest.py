@@ -31,6 +31,11 @@ class Similarity(Protocol):
         ...
 
 
+def suggests(similar: Suggested) -> bool:
+    """Whether the answer goes beside the model's, not in its place."""
+    return similar.looked.decision.kind == "assist"
+
+
 def suggested_to(call: Call, similar: Suggested) -> None:
     """Put an earlier answer before the model, or into the reply's head, as the policy says.
 

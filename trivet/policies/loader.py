@@ -163,7 +163,10 @@ def _measured(source: Source, policy: TenantPolicy) -> list[Problem]:
         semantic.attach(load_calibration(path))
     except ConfigError as error:
         where = ("semantic", "calibration")
-        return [source.problem(where, f"{path}: {item.message}") for item in error.problems]
+        return [
+            source.problem(where, f"{path}: {item.field}: {item.message}")
+            for item in error.problems
+        ]
     return []
 
 

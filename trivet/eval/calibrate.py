@@ -1,0 +1,231 @@
+"""Makes a calibration: the chain and its threshold (`pick`), and what they serve."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from trivet.eval import choose
+from trivet.eval.bounds import upper_bound
+from trivet.eval.choose import Certified, Shortfall
+from trivet.eval.pair_files import PairFile
+from trivet.eval.pairs import LabelledPair
+from trivet.eval.parts import Parts, Promise, parted
+from trivet.eval.pick import Pick, pick
+from trivet.eval.scoring import ScoredPair, refusal, rescored, score_pairs
+from trivet.eval.split import components
+from trivet.eval.sweep import Row, distinct_thresholds, sweep
+from trivet.policies.calibration import Calibration, CurvePoint, Measured
+from trivet.policies.calibration import Chain as ChainName
+from trivet.policies.economics import Economics, worth_it
+from trivet.policies.intents import Intent
+from trivet.semantic.chain import Chain
+from trivet.semantic.scripts import scripts_of
+
+AUTO: tuple[ChainName, ...] = ("verifier", "rules", "cosine")
+"""What `auto` picks from: first what is taken where there are too few pairs to pick by, the
+cheapest last."""
+_SCRIPT_PAIRS = 20
+_CURVE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the engineer asks for. `target` and `confidence` are fractions."""
+
+    target: float
+    confidence: float
+    embedder: str = "default"
+    admit: tuple[Intent, ...] | None = None
+    """Intents that the gate lets through; None: it filters nothing here."""
+    holdout: float = 0.0
+    """Share of the pairs that has no part in anything and is measured at the end."""
+    hit_rate: float | None = None
+    """Of all requests."""
+    hit_rate_from_pairs: bool = False
+    costs: Economics | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """The artefact, and how it came about."""
+
+    calibration: Calibration
+    chosen_on: int
+    """Pairs that chose the chain and the start; 0: none were spared."""
+    prospects: Mapping[ChainName, float]
+    """By chain, same pairs served near the target of those that chose; empty where none did."""
+    shortfall: Shortfall | None
+    """What is missing, where no threshold was certified."""
+    held_out: Measured | None
+    notes: tuple[str, ...]
+
+
+def calibrate(chains: Sequence[Chain], file: PairFile, wanted: Wanted, made: date) -> Calibrated:
+    """Calibrate the best of the chains, which share an embedder and a gate.
+
+    The first of them is the one that is taken unseen. Raises `EmbedderError`.
+    """
+    promise = Promise(wanted.target, wanted.confidence)
+    parts = parted(file.pairs, promise, wanted.holdout, several=len(chains) > 1)
+    base = Chain("cosine", chains[0].embedder, gate=chains[0].gate)
+    first = score_pairs(base, file.pairs, wanted.admit)
+    scored = {one.name: rescored(one, first, wanted.admit) for one in chains}
+    picked = pick({name: _rows(ones) for name, ones in scored.items()}, parts, promise)
+    (chain,) = (one for one in chains if one.name == picked.chain)
+    return _calibrated(chain, scored[picked.chain], parts, _About(file, wanted, made, picked))
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    file: PairFile
+    wanted: Wanted
+    made: date
+    picked: Pick
+
+
+def _rows(scored: Sequence[ScoredPair], which: Sequence[int] | None = None) -> list[Row]:
+    some = scored if which is None else [scored[at] for at in which]
+    return [Row(one.score, one.pair.same, one.pair.slice) for one in some]
+
+
+def _calibrated(
+    chain: Chain, scored: Sequence[ScoredPair], parts: Parts, about: _About
+) -> Calibrated:
+    wanted, found = about.wanted, about.picked.certified
+    rows = _rows(scored, parts.certifying)
+    missing = None if found else choose.shortfall(rows, wanted.target, wanted.confidence)
+    threshold = None if found is None else found.threshold
+    measured = _measured(rows, threshold, wanted.confidence)
+    hit_rate = _hit_rate(measured, threshold, wanted)
+    calibration = Calibration(
+        made=about.made,
+        fingerprint=chain.fingerprint,
+        embedder=wanted.embedder,
+        dataset=about.file.digest,
+        target=wanted.target,
+        confidence=wanted.confidence,
+        gated=wanted.admit,
+        threshold=threshold,
+        needed=None if missing is None else missing.hits,
+        measured=measured,
+        slices=_slices(scored, parts, threshold, wanted),
+        intents=_intents(scored, parts, found, wanted),
+        scripts=_scripts(about.file.pairs),
+        hit_rate=hit_rate,
+        economics=wanted.costs,
+        worth_it=_worth(hit_rate, measured, threshold, wanted.costs),
+        curve=_curve(scored),
+    )
+    return Calibrated(
+        calibration,
+        len(parts.choosing),
+        about.picked.prospects,
+        missing,
+        _held_out(scored, parts, threshold, wanted),
+        tuple(filter(None, (*about.file.notes, about.picked.note, *_notes(about.file.pairs)))),
+    )
+
+
+def _measured(rows: Sequence[Row], threshold: float | None, confidence: float) -> Measured:
+    served = [
+        row
+        for row in rows
+        if threshold is not None and row.score is not None and row.score >= threshold
+    ]
+    false_hits = sum(not row.same for row in served)
+    return Measured(
+        pairs=len(rows),
+        same=sum(row.same for row in rows),
+        hits=len(served),
+        false_hits=false_hits,
+        upper_bound=upper_bound(false_hits, len(served), confidence),
+    )
+
+
+def _slices(
+    scored: Sequence[ScoredPair], parts: Parts, threshold: float | None, wanted: Wanted
+) -> dict[str, Measured]:
+    """Told at the threshold, not certified: a bound is for one slice that was named beforehand."""
+    rows = _rows(scored, parts.certifying)
+    names = sorted({row.slice for row in rows if row.slice})
+    found = {
+        name: _measured([row for row in rows if row.slice == name], threshold, wanted.confidence)
+        for name in names
+    }
+    admit = wanted.admit
+    if admit is not None:
+        left = [at for at in parts.certifying if not refusal(scored[at], admit)]
+        found["gate"] = _measured(_rows(scored, left), threshold, wanted.confidence)
+    return found
+
+
+def _intents(
+    scored: Sequence[ScoredPair], parts: Parts, found: Certified | None, wanted: Wanted
+) -> dict[Intent, float]:
+    """Where several intents are open: those that keep the target on their own pairs alone.
+
+    Each holds with the confidence by itself; that k of them hold together, with 1 - k times the
+    rest of it (Bonferroni).
+    """
+    if found is None or wanted.admit is None or len(wanted.admit) < 2:
+        return {}
+    own: dict[Intent, float] = {}
+    for intent in wanted.admit:
+        rows = _rows(scored, [at for at in parts.certifying if scored[at].intent is intent])
+        path = choose.rank_path(rows, wanted.target, wanted.confidence)
+        alone = choose.certify(rows, path, wanted.target, wanted.confidence)
+        if alone is not None:
+            own[intent] = alone.threshold
+    return own
+
+
+def _scripts(pairs: Sequence[LabelledPair]) -> tuple[str, ...]:
+    counts = Counter(script for pair in pairs for script in scripts_of(f"{pair.a} {pair.b}"))
+    return tuple(sorted(script for script, count in counts.items() if count >= _SCRIPT_PAIRS))
+
+
+def _hit_rate(measured: Measured, threshold: float | None, wanted: Wanted) -> float | None:
+    if not wanted.hit_rate_from_pairs:
+        return wanted.hit_rate
+    return None if threshold is None else measured.hits / measured.pairs
+
+
+def _worth(
+    hit_rate: float | None, measured: Measured, threshold: float | None, costs: Economics | None
+) -> bool | None:
+    if hit_rate is None or costs is None or threshold is None:
+        return None
+    return worth_it(hit_rate, measured.upper_bound, costs)
+
+
+def _curve(scored: Sequence[ScoredPair]) -> tuple[CurvePoint, ...]:
+    rows = _rows(scored)
+    return tuple(
+        CurvePoint(
+            threshold=point.threshold,
+            hits=point.hits + point.false_hits,
+            false_hits=point.false_hits,
+        )
+        for point in sweep(rows, distinct_thresholds(rows, _CURVE))
+    )
+
+
+def _held_out(
+    scored: Sequence[ScoredPair], parts: Parts, threshold: float | None, wanted: Wanted
+) -> Measured | None:
+    if not parts.held_out:
+        return None
+    return _measured(_rows(scored, parts.held_out), threshold, wanted.confidence)
+
+
+def _notes(pairs: Sequence[LabelledPair]) -> tuple[str, ...]:
+    groups = len(set(components(pairs)))
+    if groups * 2 >= len(pairs):
+        return ()
+    return (
+        f"the {len(pairs)} pairs are {groups} groups that share questions: bounds take every pair "
+        "for independent of the others.",
+    )

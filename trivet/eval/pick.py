@@ -1,0 +1,118 @@
+"""Picks the chain, and certifies a threshold for it.
+
+How many pairs there are, and how they hang together, says which of three ways it goes; labels have
+no part in that.
+
+- A part of the pairs could be set aside (`parts`): it picks the chain, the others certify it.
+- None could, but there are enough pairs to test every chain on all of them: each is tested at its
+  share of the error probability (Bonferroni), so that all that is certified holds together, and
+  the one that serves most same pairs may be taken.
+- Neither: the first chain is tested alone, with the whole of it.
+
+Where nothing is certified, nothing is promised, and any label may say which chain comes nearest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trivet.eval import choose
+from trivet.eval.bounds import hits_needed
+from trivet.eval.choose import Certified
+from trivet.eval.parts import AMPLE, Parts, Promise
+from trivet.eval.sweep import Row
+from trivet.policies.calibration import Chain as ChainName
+
+Scores = Mapping[ChainName, Sequence[Row]]
+"""Rows of all pairs by each chain, the one that is taken unseen first, the cheapest last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The chain, and its threshold where one was certified."""
+
+    chain: ChainName
+    certified: Certified | None
+    prospects: Mapping[ChainName, float] = field(default_factory=dict)
+    """`choose.promising` of each chain on the pairs set aside; empty where none were."""
+    note: str = ""
+
+
+def pick(scores: Scores, parts: Parts, promise: Promise) -> Pick:
+    """Pick among the chains, of which there is one at least."""
+    if parts.choosing:
+        return _by_others(scores, parts, promise)
+    if len(scores) == 1:
+        return _alone(scores, parts, promise)
+    each = Promise(promise.target, 1 - (1 - promise.confidence) / len(scores))
+    if len(parts.certifying) < AMPLE * hits_needed(*each):
+        note = f"too few pairs to pick a chain by: only {next(iter(scores))} was tested."
+        return _alone(scores, parts, promise, note)
+    return _each(scores, parts, promise, each)
+
+
+def rows_of(rows: Sequence[Row], which: Sequence[int]) -> list[Row]:
+    """The rows at these places."""
+    return [rows[at] for at in which]
+
+
+def _by_others(scores: Scores, parts: Parts, promise: Promise) -> Pick:
+    prospects = _prospects(scores, parts.choosing, promise)
+    chain = _best(prospects)
+    rows = rows_of(scores[chain], parts.certifying)
+    if parts.learned:
+        chosen_on = rows_of(scores[chain], parts.choosing)
+        path = choose.learned_path(chosen_on, parts.scale, promise.target)
+    else:
+        path = choose.rank_path(rows, *promise)
+    return Pick(chain, choose.certify(rows, path, *promise), prospects)
+
+
+def _alone(scores: Scores, parts: Parts, promise: Promise, note: str = "") -> Pick:
+    chain = next(iter(scores))
+    found = _by_ranks(rows_of(scores[chain], parts.certifying), promise)
+    return Pick(chain, found, note=note) if found else _nearest(scores, parts, promise, note)
+
+
+def _each(scores: Scores, parts: Parts, promise: Promise, each: Promise) -> Pick:
+    note = (
+        "the pairs could not be parted to pick a chain by: every chain was tested, each at "
+        f"{each.confidence:.2%} confidence."
+    )
+    found = {
+        name: certified
+        for name, rows in scores.items()
+        if (certified := _by_ranks(rows_of(rows, parts.certifying), each)) is not None
+    }
+    if not found:
+        return _nearest(scores, parts, promise, note)
+    chain = max(reversed(found), key=lambda name: found[name].hits - found[name].false_hits)
+    return Pick(chain, found[chain], note=note)
+
+
+def _nearest(scores: Scores, parts: Parts, promise: Promise, note: str) -> Pick:
+    return Pick(_best(_prospects(scores, parts.certifying, promise)), None, note=note)
+
+
+def _by_ranks(rows: Sequence[Row], promise: Promise) -> Certified | None:
+    return choose.certify(rows, choose.rank_path(rows, *promise), *promise)
+
+
+def _prospects(scores: Scores, which: Sequence[int], promise: Promise) -> dict[ChainName, float]:
+    return {
+        name: choose.promising(rows_of(rows, which), promise.target)
+        for name, rows in scores.items()
+    }
+
+
+def _best(prospects: Mapping[ChainName, float]) -> ChainName:
+    """The most promising chain; the cheapest where the difference may be chance.
+
+    That is where it is within one standard deviation of a difference of counts (Poisson).
+    """
+    cheapest = list(prospects)[-1]
+    best = max(prospects, key=lambda name: prospects[name])
+    base, most = prospects[cheapest], prospects[best]
+    return best if most > base + math.sqrt(most + base) else cheapest
