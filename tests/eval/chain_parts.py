@@ -48,6 +48,7 @@ class WordGate:
     """`do` is an action, `when` is of time, all else informational."""
 
     fingerprint = "g1"
+    reads = "e1"
 
     def classify(self, texts: Sequence[str], vectors: Any) -> list[Intention]:
         return [self._one(text) for text in texts]

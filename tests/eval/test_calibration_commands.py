@@ -99,6 +99,7 @@ class TestCalibrate:
             ("--target-false-hits", "nan"),
             ("--confidence", "1"),
             ("--hit-rate", "2"),
+            ("--call-cost", "inf", "--false-hit-cost", "1"),
             ("--hit-rate", "many"),
             ("--call-cost", "0.1"),
             ("--false-hit-cost", "0.1"),
@@ -190,6 +191,16 @@ class TestCompare:
         result = run("compare", old, tmp_path / "pairs.jsonl", "--embedder", "other")
         assert result.exit_code == 0
         assert "the old threshold means nothing to the new one" in result.output
+        assert "Kept, it would serve" in result.output
+
+    def test_a_model_that_was_replaced_under_its_name_is_compared_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = calibrated(tmp_path, "--chain", "cosine")
+        monkeypatch.setitem(OPENED, "default", lambda: Angles("e3"))
+        result = run("compare", old, tmp_path / "pairs.jsonl")
+        assert result.exit_code == 0
+        assert "The old chain is there no more" in result.output
         assert "Kept, it would serve" in result.output
 
     def test_worse_is_exit_code_1_and_says_in_what(self, tmp_path: Path) -> None:

@@ -15,19 +15,19 @@ _CHAINS = ("auto", "cosine", "rules", "verifier", "cross-encoder")
 
 
 class _Within(click.FloatRange):
-    """A range that NaN is not in."""
+    """A range of finite numbers."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         found: float = super().convert(value, param, ctx)
-        if math.isnan(found):
-            self.fail("is not a number", param, ctx)
+        if not math.isfinite(found):
+            self.fail("is not a finite number", param, ctx)
         return found
 
 
 _SHARE = _Within(0, 1, min_open=True, max_open=True)
-_COST = _Within(0, 1e15)
+_COST = _Within(0)
 _path = click.Path(path_type=Path)
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 _gate = click.option("--gate", is_flag=True, help="Drop pairs that the gate would not let through.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from trivet.errors import ConfigError, Problem
+from trivet.errors import ConfigError, EmbedderError, Problem
 from trivet.eval.calibrate import AUTO, Calibrated, Wanted, calibrate
 from trivet.eval.calibration_text import needed_text
 from trivet.eval.chains import open_eval_chains, read_intents
@@ -126,10 +126,20 @@ def compared(old_file: Path, new_file: Path, pairs_file: Path | None, anew: Anew
         return compare(old, new)
     pairs = load_pairs(pairs_file).pairs
     how = Opening(cross_encoder=anew.cross_encoder)
-    before = judged(old, str(old_file), pairs, how)
+    before = _judged_if_there(old, pairs, how)
     after = judged(new, str(new_file), pairs, how)
     kept = new.model_copy(update={"threshold": old.threshold, "intents": {}})
     return compare(old, new, (before, after), judged(kept, str(new_file), pairs, how))
+
+
+def _judged_if_there(
+    old: Calibration, pairs: Sequence[LabelledPair], how: Opening
+) -> list[JudgedPair] | None:
+    """None where the old model was replaced or taken away, which is no trouble of the new one."""
+    try:
+        return judged(old, "", pairs, how)
+    except (ConfigError, EmbedderError):
+        return None
 
 
 def _is_pairs(path: Path) -> bool:

@@ -190,14 +190,11 @@ def _sides(found: Comparison) -> str:
     old, new = _column(found.old), _column(found.new)
     rows += [(name, old[name], new[name]) for name in old]
     if found.served is not None:
-        before, after = found.served
-        rows.append(
-            (
-                "of the pairs given",
-                f"{before.served_same} same, {before.false_hits} false",
-                f"{after.served_same} same, {after.false_hits} false",
-            )
-        )
+        before, after = [
+            "not there" if one is None else f"{one.served_same} same, {one.false_hits} false"
+            for one in found.served
+        ]
+        rows.append(("of the pairs given", before, after))
     return "\n".join(f"{name:<20}{one:<28}{other}".rstrip() for name, one, other in rows)
 
 
@@ -235,6 +232,8 @@ def _carry(found: Comparison) -> str:
 def _changed(found: Comparison) -> str:
     if found.served is None:
         return "" if found.same_chain else "Give --pairs to see which pairs change sides."
+    if found.served[0] is None:
+        return "The old chain is there no more: which pairs change sides cannot be told."
     if not found.changed:
         return "No pair changes sides."
     lines = [

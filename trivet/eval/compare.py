@@ -31,7 +31,8 @@ class Comparison:
     new: Calibration
     worse: tuple[str, ...]
     """In what the new one is worse; empty where it is not."""
-    served: tuple[Totals, Totals] | None = None
+    served: tuple[Totals | None, Totals] | None = None
+    """Old and new; no old where its chain is there no more."""
     changed: tuple[Changed, ...] = ()
     carried: Totals | None = None
     """What the old threshold would do to the new chain's scores: it is not made for them."""
@@ -45,21 +46,23 @@ class Comparison:
 def compare(
     old: Calibration,
     new: Calibration,
-    judged: tuple[Sequence[JudgedPair], Sequence[JudgedPair]] | None = None,
+    judged: tuple[Sequence[JudgedPair] | None, Sequence[JudgedPair]] | None = None,
     carried: Sequence[JudgedPair] | None = None,
 ) -> Comparison:
-    """`judged`: what the old and the new one do with the same pairs, in the same order.
-    `carried`: what the new chain would do at the old threshold."""
+    """`judged`: what the old and the new one do with the same pairs, in the same order; no old
+    where its chain is there no more. `carried`: what the new chain would do at the old threshold.
+    """
     if judged is None:
         return Comparison(old, new, tuple(_worse(old, new)))
     before, after = judged
-    both = totals(before, new.confidence), totals(after, new.confidence)
+    now = totals(after, new.confidence)
+    was = None if before is None else totals(before, new.confidence)
     return Comparison(
         old,
         new,
-        (*_worse(old, new), *_served_worse(*both)),
-        both,
-        tuple(_changed(before, after)),
+        (*_worse(old, new), *([] if was is None else _served_worse(was, now))),
+        (was, now),
+        () if before is None else tuple(_changed(before, after)),
         None if carried is None else totals(carried, new.confidence),
     )
 
@@ -124,7 +127,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         "worse": list(comparison.worse),
         "served": None
         if served is None
-        else {"old": served[0]._asdict(), "new": served[1]._asdict()},
+        else {"old": served[0] and served[0]._asdict(), "new": served[1]._asdict()},
         "changed": [
             {"a": one.a, "b": one.b, "same": one.same, "served": one.served, "reason": one.reason}
             for one in comparison.changed

@@ -10,11 +10,11 @@ from trivet.eval.bounds import hits_needed
 from trivet.eval.pairs import LabelledPair
 from trivet.eval.split import set_aside
 
-AMPLE = 6
+AMPLE = 7
 """Certifying pairs, in multiples of the fewest hits that certify, that have to be there."""
 _MANY = 40
 """Pairs, in the same multiples, from which on those set aside also say where the tests start."""
-_SHARE = 0.3
+_SHARE = 0.2
 """Share of the pairs that is set aside for choosing."""
 _ENOUGH = 30
 """The fewest pairs that choose anything."""
