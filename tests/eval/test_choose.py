@@ -39,6 +39,15 @@ class TestCertify:
         assert certify(clean_later, [0.999, 0.0], 0.02, 0.95) is None
         assert certify(clean_later, [0.0], 0.02, 0.95) is not None
 
+    def test_a_false_hit_has_to_bring_in_as_many_right_ones_as_the_target_asks_for(self) -> None:
+        clean = [Row(0.9, True, "") for _ in range(200)]
+        few = [*clean, Row(0.8, False, ""), *(Row(0.7, True, "") for _ in range(45))]
+        many = [*clean, Row(0.8, False, ""), *(Row(0.7, True, "") for _ in range(80))]
+        for some, threshold in ((few, 0.85), (many, 0.65)):
+            found = certify(some, [0.85, 0.65], 0.02, 0.9)
+            assert found is not None
+            assert found.threshold == threshold
+
     @pytest.mark.parametrize(("false", "hits"), [((), 149), ((10,), None)])
     def test_149_hits_without_a_false_one_certify_2_percent_at_95(
         self, false: tuple[int, ...], hits: int | None
@@ -164,9 +173,9 @@ class TestOracle:
         )[:, 0]
         ours = [choose.p_value(*one, target) for one in zip(false_hits, hits, strict=True)]
         assert ours == pytest.approx(p_values)
-        rejected = control_fwer(p_values, 1 - confidence, "fixed_sequence")
-        found = certify(some, path, target, confidence)
-        assert (path[max(rejected)] if len(rejected) else None) == (found and found.threshold)
+        theirs = control_fwer(p_values, 1 - confidence, "fixed_sequence")
+        found = choose.rejected(some, path, target, confidence)
+        assert [one.threshold for one in found] == [path[at] for at in sorted(theirs)]
 
     @given(st.integers(1, 400), st.data(), st.floats(0.005, 0.3), st.floats(0.05, 0.99))
     def test_the_p_value_and_the_bound_agree(

@@ -6,10 +6,11 @@ threshold serves is false, in traffic like those pairs. Each threshold is a hypo
 P(Bin(n, target) <= k). It is at most 1 - confidence just where the one-sided bound of Clopper and
 Pearson (Biometrika 26, 1934) is at most the target. The hypotheses are tested in an order that the
 certifying labels had no part in, each at the full level, until the first that stands: fixed-
-sequence testing, which keeps the probability of any false rejection at the level (Angelopoulos,
+sequence testing, which keeps the probability of any false rejection at the level, so that any of
+the rejected ones may be picked, by the labels too (Angelopoulos,
 Bates, Candes, Jordan and Lei, Learn then Test, 2021, arXiv:2110.01052, section 3 and, for an order
 that other data chose, "split fixed sequence testing"; Bates et al., Distribution-free,
-risk-controlling prediction sets, J. ACM 68, 2021). The last one rejected is the threshold.
+risk-controlling prediction sets, J. ACM 68, 2021).
 
 Two orders, both from strict to loose:
 
@@ -76,16 +77,33 @@ def p_value(false_hits: int, hits: int, target: float) -> float:
 def certify(
     rows: Sequence[Row], path: Sequence[float], target: float, confidence: float
 ) -> Certified | None:
-    """The last threshold of the path before the first whose hypothesis stands; None: the first."""
+    """The best of the thresholds before the first whose hypothesis stands; None: there is none.
+
+    Best by right hits less 1 / target for each false one, then the loosest: a threshold that lets
+    in one more false hit has to bring in as many right ones as the target asks for.
+    """
+    found = rejected(rows, path, target, confidence)
+    return max(found, key=lambda one: _worth(one, target), default=None)
+
+
+def rejected(
+    rows: Sequence[Row], path: Sequence[float], target: float, confidence: float
+) -> list[Certified]:
+    """The thresholds of the path before the first whose hypothesis stands: all keep the target."""
     ranked = _ranked(rows)
-    found: Certified | None = None
+    found: list[Certified] = []
     for threshold in path:
         hits, false_hits = _served(ranked, threshold)
         bound = upper_bound(false_hits, hits, confidence)
         if bound > target:
             break
-        found = Certified(threshold, hits, false_hits, bound)
+        found.append(Certified(threshold, hits, false_hits, bound))
     return found
+
+
+def _worth(certified: Certified, target: float) -> tuple[float, float]:
+    right = certified.hits - certified.false_hits
+    return right - certified.false_hits / target, -certified.threshold
 
 
 def rank_path(rows: Sequence[Row], target: float, confidence: float) -> list[float]:
