@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.vectors import Vectors
-from training.verifier_pairs import Row, blocks, pairs
+from training.verifier_blocks import Row, blocks
+from training.verifier_pairs import pairs
 from trivet.semantic.features import analyse, features
 from trivet.semantic.trees import Trees
 from trivet.semantic.types import TextPair, Verdict

@@ -1,9 +1,7 @@
 """Our own labelled pairs: from hand-written questions, templates, and changes that keep or alter
 what is asked. Deterministic: `pairs()` gives the same rows each time.
 
-A block of `data/questions_*.txt` holds rewordings of one question; a line that begins with `!`
-asks something else (n negation or antonym, e entity, d number or date, s scope, w order, a act),
-and `+` rewords it, unless its numbers differ. `data/slots.txt` has templates whose slot is filled
+`data/slots.txt` has templates whose slot is filled
 from `data/fillings.txt` (values with `=` between them are one value).
 """
 
@@ -12,9 +10,9 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 
+from training.verifier_blocks import Row, blocks
 from training.verifier_changes import (
     ALTERING,
     DATA,
@@ -24,49 +22,8 @@ from training.verifier_changes import (
     polite,
     typo,
 )
+from training.verifier_scopes import from_scopes
 from training.verifier_words import opposites
-from trivet.semantic.verify_numbers import Quantity, quantities
-from trivet.semantic.verify_text import tokens
-
-KINDS = {"n": "negation", "e": "entity", "d": "number", "s": "scope", "w": "order", "a": "act"}
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A labelled pair; `group` is the block that both come from."""
-
-    a: str
-    b: str
-    same: bool
-    kind: str
-    group: str
-
-
-def blocks() -> list[tuple[list[str], list[tuple[str, list[str]]]]]:
-    """(rewordings, [(kind, rewordings of a trap)]) of each block."""
-    found = []
-    for path in sorted(DATA.glob("questions_*.txt")):
-        for block in path.read_text("utf-8").strip().split("\n\n"):
-            same: list[str] = []
-            traps: list[tuple[str, list[str]]] = []
-            for line in block.splitlines():
-                if line.startswith("!"):
-                    traps.append((KINDS[line[1]], [line[3:]]))
-                elif line.startswith("+"):
-                    kind, lines = traps[-1]
-                    if kind == "number" and _numbers(line[2:]) != _numbers(lines[0]):
-                        traps.append((kind, [line[2:]]))
-                    else:
-                        lines.append(line[2:])
-                else:
-                    same.append(line)
-            found.append((same, traps))
-    return found
-
-
-def _numbers(text: str) -> list[Quantity]:
-    return sorted(set(quantities(tokens(text))[0]))
-
 
 def from_blocks(rng: random.Random) -> Iterator[Row]:
     for at, (same, traps) in enumerate(blocks()):
@@ -335,6 +292,7 @@ def pairs() -> list[Row]:
         *from_order(rng),
         *from_changes(rng),
         *from_polarity(rng),
+        *from_scopes(random.Random("trivet-3")),
     ]
     seen: set[tuple[str, str]] = set()
     kept = []

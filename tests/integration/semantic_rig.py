@@ -20,10 +20,11 @@ from proxy import Proxy, Reply, request, serving
 from trouble_rig import until
 
 from trivet.middleware.status import parse
-from trivet.policies.calibration import Calibration, Fingerprint
+from trivet.policies.calibration import Calibration, Chain
 from trivet.policies.keygen import key_hash
 from trivet.semantic.endpoint_embedder import EndpointEmbedder
 from trivet.semantic.gate import load_gate
+from trivet.semantic.verifiers import open_chain
 
 DIMENSION = 128
 SECRET = "5" * 64
@@ -109,13 +110,13 @@ def models(port: int = 0) -> Iterator[tuple[Models, EmbeddingsServer]]:
             served.heal()
 
 
-def measured(server: EmbeddingsServer, model: str = "m", **given: Any) -> Calibration:
-    """A calibration of the cosine at 0.7 for a model of the endpoint."""
+def measured(
+    server: EmbeddingsServer, model: str = "m", chain: Chain = "cosine", **given: Any
+) -> Calibration:
+    """A calibration at 0.7 for a model of the endpoint."""
     embedder = EndpointEmbedder(server.url, model)
     embedder.close()
-    made = Fingerprint(
-        chain="cosine", embedder=embedder.fingerprint, gate=load_gate().fingerprint
-    )
+    made = open_chain(chain, embedder, gate=load_gate()).fingerprint
     return calibration(given.pop("threshold", 0.7), fingerprint=made, **given)
 
 
@@ -148,13 +149,14 @@ def semantic_proxy(
     store: str = "memory",
     upstream: str | None = None,
     wait: bool = True,
+    config: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Proxy]:
     """`trivet serve` over a policy directory, once the tier is open (unless `wait` is False)."""
     cache_home = str(policies.parent / "cache")
     given = {"TRIVET_SECRET": SECRET, "XDG_CACHE_HOME": cache_home, **(env or {})}
     flags = ("--policies", str(policies), "--log-format", "json", *arguments)
-    with serving(upstream, *flags, store=store, env=given) as proxy:
+    with serving(upstream, *flags, store=store, config=config, env=given) as proxy:
         proxy.key = "sk-acme"
         if wait:
             until(lambda: tier(proxy).get("state") == "up", "the tier is open")
@@ -166,7 +168,9 @@ def acme(folder: Path, server: EmbeddingsServer, **options: Any) -> Iterator[Pro
     """A proxy with one tenant, `acme`, that replaces."""
     with ExitStack() as stack:
         files = {
-            "acme.yaml": policy("acme", {"embedder": name_of(server), **options.pop("semantic", {})}),
+            "acme.yaml": policy(
+                "acme", {"embedder": name_of(server), **options.pop("semantic", {})}
+            ),
             "cal.json": measured(server).model_dump_json(),
         }
         policies = write(folder / "policies", files)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from trivet.canonical import mac, split
 from trivet.exact.entry import Entry
@@ -116,7 +117,9 @@ class Similar:
                 return replace(looked.decision, kind="miss", reason=hit.reason)
             if isinstance(hit, Hit) and _differs_in_text_only(call, asked, hit.entry, near.record):
                 return Suggested(hit, looked)
-            await self._tier.forget(call.tenant, near.record.id)
+            # The first step takes it out here; nobody waits until the other processes are told.
+            self._later(self._tier.forget(call.tenant, near.record.id))
+            await asyncio.sleep(0)
         return replace(looked.decision, kind="miss", reason="no-answer")
 
     def learn(self, call: Call, entry: Entry) -> None:
@@ -126,12 +129,15 @@ class Similar:
             return
         if self._watch is not None:
             self._watch.shadowed(call, looked, entry)
-        task = asyncio.create_task(self._learn(call, looked, entry))
+        self._later(self._learn(call, looked, entry))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._learning.add(task)
         task.add_done_callback(self._learning.discard)
 
     async def close(self) -> None:
-        """Let what is being learned end."""
+        """Let what is being learned or forgotten end."""
         await asyncio.gather(*self._learning, return_exceptions=True)
 
     async def _learn(self, call: Call, looked: Looked, entry: Entry) -> None:
