@@ -88,7 +88,10 @@ $(VENV)/.installed: $(PINS) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev-installed: $(VENV)/.installed
+	$(call say,Installing torch: it is large. This takes minutes - once)
+	@$(PIP) torch $(call or_say,$(PIP_FAILED))
 	$(call say,Installing what the tests need)
+	@$(PIP) -e '.[redis,encryption,otel,semantic,report]' $(call or_say,$(PIP_FAILED))
 	@$(PIP) --group dev $(call or_say,$(PIP_FAILED))
 	@touch $@
 
