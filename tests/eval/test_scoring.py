@@ -49,7 +49,7 @@ class Objecting:
 class Gate:
     """`b...` is an action, `ca` is unsure, all else informational."""
 
-    fingerprint = "02"
+    fingerprint, reads = "02", "00"
 
     def classify(self, texts: Sequence[str], vectors: Any) -> list[Intention]:
         assert len(vectors) == len(texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from proxy import Proxy, chat_body, serving
@@ -284,7 +285,7 @@ def test_a_head_that_two_servers_could_read_differently_is_refused_and_the_conne
 
 
 def test_pragma_no_cache_and_min_fresh_ask_for_a_new_answer(proxy: Proxy) -> None:
-    def ask(**headers: str) -> dict[str, str | int | bool]:
+    def ask(**headers: Any) -> dict[str, str | int | bool]:
         return proxy.post("/v1/chat/completions", _BODY, **headers).exact
 
     ask()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError, StoreError
-from trivet.middleware.feedback import FEEDBACK_PATH, Feedback, Told, read_told
+from trivet.middleware.feedback import Feedback, Told, read_told
+from trivet.middleware.semantics import FEEDBACK_PATH
 from trivet.middleware.visit import visit_of
 from trivet.policies.intents import Intent
 from trivet.policies.model import TenantPolicy

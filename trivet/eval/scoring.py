@@ -90,9 +90,9 @@ class _Texts:
         if len(vectors) != len(new):
             raise EmbedderError("shape", "The embedder gave another number of vectors than texts.")
         self._vectors.update(zip(new, map(_kept, vectors), strict=True))
-        gate = self._chain.gate
-        if self._gated and gate is not None:
-            self._intentions.update(zip(new, gate.classify(new, vectors), strict=True))
+        if self._gated and self._chain.gate is not None:
+            said = self._chain.classify(new, vectors)
+            self._intentions.update(zip(new, said, strict=True))
 
     def forget_after(self, batch: _Batch) -> None:
         for text in batch.ending:
