@@ -23,17 +23,18 @@ from trivet.middleware.status import parse
 from trivet.policies.calibration import Calibration, Chain
 from trivet.policies.keygen import key_hash
 from trivet.semantic.endpoint_embedder import EndpointEmbedder
+from trivet.semantic.english import word_list, word_set
 from trivet.semantic.gate import load_gate
 from trivet.semantic.verifiers import open_chain
 
 DIMENSION = 128
 SECRET = "5" * 64
-_SMALL = frozenset("how do does did can could may might should would i the a an of work in".split())
-_TOPICS = (
-    "photosynthesis gravity magnetism evolution fermentation osmosis refraction erosion friction "
-    "evaporation combustion digestion respiration condensation radiation inflation encryption "
-    "compression electricity pollination diffusion taxation insulation navigation"
-).split()
+_SMALL = word_set("how do does did can could may might should would i the a an of work in")
+_TOPICS = word_list(
+    """photosynthesis gravity magnetism evolution fermentation osmosis refraction erosion friction
+    evaporation combustion digestion respiration condensation radiation inflation encryption
+    compression electricity pollination diffusion taxation insulation navigation"""
+)
 VERBS = ("does", "can", "would", "should", "did")
 
 
@@ -171,7 +172,7 @@ def acme(folder: Path, server: EmbeddingsServer, **options: Any) -> Iterator[Pro
             "acme.yaml": policy(
                 "acme", {"embedder": name_of(server), **options.pop("semantic", {})}
             ),
-            "cal.json": measured(server).model_dump_json(),
+            "cal.json": measured(server, **options.pop("cal", {})).model_dump_json(),
         }
         policies = write(folder / "policies", files)
         yield stack.enter_context(semantic_proxy(policies, **options))
@@ -208,6 +209,25 @@ def learns(proxy: Proxy, text: str, **options: Any) -> Reply:
     assert reply.status == 200, reply.body
     until(lambda: entries(proxy) > before, f"{text!r} is learned: {semantic(reply)}", 10)
     return reply
+
+
+def learns_something(proxy: Proxy) -> str:
+    """Ask until a question is in the index, which it may not be at first; the one that is."""
+    for topic in topics():
+        before = entries(proxy)
+        proxy.chat(asked(topic))
+        limit = time.monotonic() + 1
+        while time.monotonic() < limit:
+            if entries(proxy) > before or similar(proxy, asked(topic, "can")):
+                return topic
+            time.sleep(0.05)
+    raise AssertionError("nothing is learned")
+
+
+def similar(proxy: Proxy, text: str, tenant: str = "acme") -> bool:
+    """Whether a similar question's answer is served; nothing is stored for the text."""
+    reply = proxy.chat(text, key=f"sk-{tenant}", cache_control="only-if-cached")
+    return semantic(reply).get("hit") is True
 
 
 def entries(proxy: Proxy) -> int:

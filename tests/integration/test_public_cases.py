@@ -378,7 +378,7 @@ def test_another_tenant_neither_gets_the_answer_nor_learns_of_it(proxy: Proxy) -
 def test_what_a_user_asks_about_himself_is_his_own(tenants: Proxy) -> None:
     """F3: within the user scope, no user at all is a bypass and another user a miss."""
     asked: Any = {"key": "sk-users"}
-    question = "what is my account balance"
+    question = "how much is left on my gift card"
     assert tenants.chat(question, **asked).exact == {"fwd": "bypass", "detail": "user-missing"}
     assert tenants.chat(question, user="a", **asked).exact == MISS
     assert tenants.chat(question, user="b", **asked).exact == MISS

@@ -200,7 +200,11 @@ def test_requests_that_offer_tools_are_not_looked_up(start: Start) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Cancel my subscription now.", "What is my account balance?", "What is the weather today?"],
+    [
+        "Cancel my subscription now.",
+        "What is the balance of my savings?",
+        "What is the weather today?",
+    ],
 )
 def test_the_gate_refuses_what_acts_or_depends_on_person_or_time(start: Start, text: str) -> None:
     proxy = start()

@@ -20,7 +20,7 @@ from trivet.telemetry import Observer, StoreState, ignore
 if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
 
-_PROBE = "What are your opening hours?"
+_PROBE = "When is the library open on weekdays?"
 _BATCH_CHARS = 4096
 """Characters of a batch: what waits behind it must not wait for 16 long texts."""
 _FATAL = frozenset({"changed", "shape", "length"})
