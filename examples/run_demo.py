@@ -129,8 +129,11 @@ def demonstrate(children: list[Child], asked: argparse.Namespace) -> None:
     import demo
 
     demo.run(proxy, MODEL)
+    if asked.once:
+        print("\nDone (--once): the proxy and the model stop now.", flush=True)
+        return
     print(_farewell(proxy, admin), flush=True)
-    while not asked.once:
+    while True:
         time.sleep(0.5)
         for child in children:
             if child.process.poll() is not None:

@@ -24,7 +24,7 @@ BEFORE = (
     "Question: ", "Help! ", "Evening! ", "Sorry for asking again, but ",
 )  # fmt: skip
 AFTER = (
-    " please", " Thanks!", ", please?", " thx", " cheers", " Thank you very much.",
+    " please", " Thanks!", ", please?", " thx", " cheers", " Thank you so much indeed.",
     " Many thanks in advance", " lol", " :)", " ??", "!!", " 🙏", " asap",
     ", any idea?", " thanks",
 )  # fmt: skip

@@ -22,8 +22,8 @@ from training.verifier_changes import (
     polite,
     typo,
 )
-from training.verifier_scopes import from_scopes
 from training.verifier_words import opposites
+
 
 def from_blocks(rng: random.Random) -> Iterator[Row]:
     for at, (same, traps) in enumerate(blocks()):
@@ -292,7 +292,6 @@ def pairs() -> list[Row]:
         *from_order(rng),
         *from_changes(rng),
         *from_polarity(rng),
-        *from_scopes(random.Random("trivet-3")),
     ]
     seen: set[tuple[str, str]] = set()
     kept = []

@@ -33,6 +33,12 @@ class _Told(click.Group):
         except CacheError as error:
             click.echo(f"error: {error}", err=True)
             sys.exit(FINDING)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("trivet"):
+                raise
+            extra = "pip install 'trivet[semantic,report]'"
+            click.echo(f"error: {error.name} is not installed: {extra}", err=True)
+            sys.exit(USAGE)
 
 
 @click.group(cls=_Told, context_settings={"help_option_names": ["-h", "--help"]})

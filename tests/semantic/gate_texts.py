@@ -18,10 +18,10 @@ COMMANDS = (
     "deploy the billing service to staging",
 )
 RECORDS = (
-    "what is my account balance",
+    "what is the balance of my savings",
     "where is my parcel",
     "has my refund been approved yet",
-    "how many vacation days do i have left",
+    "how many days of leave do i still have",
     "when does my passport expire",
     "show me my last ten transactions",
     "what is on my calendar for thursday",
@@ -45,25 +45,29 @@ TIMELY = (
     "which city has the tallest building in africa",
 )
 INFORMATIONAL = (
-    "how do i reset my password",
-    "how can i reset my password",
-    "what are your opening hours",
-    "what is the refund policy",
-    "does the plan include support",
-    "how do i export my data",
+    "how do i reset a forgotten pin",
+    "how can i set a new door code",
+    "what are the shop's usual opening times",
+    "what is the policy on returns",
+    "does the premium plan include phone support",
+    "how do i export a report to csv",
     "why do leaves turn red in autumn",
     "who wrote the opera carmen",
     "what does photosynthesis produce",
-    "how do you spell mississippi",
+    "how do you spell rhythm in english",
     "how many ounces are in a pound",
     "when did the berlin wall fall",
     "what is the difference between a virus and a bacterium",
     "do you ship to iceland",
-    "how long does shipping take",
+    "how long does delivery by post take",
     "how do i rename a branch in git",
 )
 LEANING = ("yes", "and the second one?", "what about that", "why not", "tell me more")
-MADE_UP = ("write a poem about my bicycle", "tell me a joke", "give me five names for a bakery")
+MADE_UP = (
+    "write a poem about my bicycle",
+    "tell me a joke about cheese",
+    "give me five names for a bakery",
+)
 ABROAD = (
     "wie lange dauert der versand",
     "¿cuál es la política de reembolso?",

@@ -359,3 +359,33 @@ async def test_a_thread_that_cannot_be_started_is_a_crash(monkeypatch: pytest.Mo
             patched.setattr(threading.Thread, "start", refuse)
             assert await reason_of(made) == "crash"
         assert np.array_equal(await made.embed("x"), vector_of("x"))
+
+
+async def test_no_tenant_waits_for_all_of_anothers_texts() -> None:
+    gate = Gate()
+    embedder = ToldEmbedder(gate)
+    batched = BatchedEmbedder(embedder, max_batch=2, deadline_s=30)
+    calls = [asyncio.create_task(batched.embed(f"a{number}", "one")) for number in range(9)]
+    await asyncio.to_thread(gate.reached.wait)
+    calls.append(asyncio.create_task(batched.embed("b", "two\nbob")))
+    await asyncio.sleep(0)
+    gate.opened.set()
+    await asyncio.gather(*calls)
+    assert "b" in embedder.batches[1]
+    await batched.close()
+
+
+async def test_one_tenant_does_not_fill_the_queue() -> None:
+    gate = Gate()
+    batched = BatchedEmbedder(ToldEmbedder(gate), 1, 30, Limits(queue=80))
+    calls = [asyncio.create_task(batched.embed(f"a{number}", "one")) for number in range(40)]
+    await asyncio.sleep(0.01)
+    calls.append(asyncio.create_task(batched.embed("b", "two")))
+    await asyncio.sleep(0.01)
+    gate.opened.set()
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [one for one in found if isinstance(one, EmbedderError)]
+    assert {one.reason for one in refused} == {"busy"}
+    assert len(refused) >= 40 - 22
+    assert not isinstance(found[-1], BaseException)
+    await batched.close()

@@ -61,6 +61,13 @@ def test_a_calibration_that_certifies_nothing_serves_nothing() -> None:
     assert (found.kind, found.reason) == ("shadow", "not-certified")
 
 
+def test_a_score_or_a_threshold_that_is_no_number_serves_nothing() -> None:
+    nothing = float("nan")
+    assert decided(Verdict(nothing)).reason == "below-threshold"
+    odd = calibration().model_copy(update={"threshold": nothing})
+    assert decided(state=standing(odd)).reason == "below-threshold"
+
+
 def test_an_intent_with_a_threshold_of_its_own_goes_by_that_one() -> None:
     own = calibration(intents={Intent.INFORMATIONAL: 0.95})
     assert decided(state=standing(own)).reason == "below-threshold"

@@ -62,15 +62,8 @@ def test_nine_of_the_twelve_stress_paraphrases_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "what is my account balance",
-        "cancel my order",
-        "refund my last order",
-        "do not refund my last order",
-        "reset my password",
-        "upgrade to the pro plan",
-    ],
+    ("pair", "side"), [(12, "a"), (15, "a"), (16, "a"), (16, "b"), (17, "a"), (18, "a")]
 )
-def test_commands_and_records_of_the_stress_pairs_do_not_pass(text: str) -> None:
-    assert passes([text]) == [False]
+def test_commands_and_records_of_the_stress_pairs_do_not_pass(pair: int, side: str) -> None:
+    (row,) = [row for row in stress_pairs() if row["id"] == pair]
+    assert passes([row[side]]) == [False]

@@ -196,7 +196,7 @@ async def test_only_writers_teach_and_everybody_of_the_tenant_may_be_answered() 
     assert (await rig.ask("restart", may_write=False)).decision.kind == "hit"
 
 
-QUARANTINE = Quarantine(users=3, answers=2)
+QUARANTINE = Quarantine(users=3, answers=9)
 
 
 async def test_a_new_entry_waits_in_quarantine() -> None:
@@ -210,20 +210,27 @@ async def test_distinct_users_confirm_it() -> None:
     rig, quarantined = Rig(), policy(quarantine=QUARANTINE)
     assert await rig.teach("reset", policy=quarantined, principal="alice") == ""
     for name in ("alice", "bob"):
-        assert await rig.teach("restart", policy=quarantined, principal=name) == "vouched"
+        vouched = await rig.teach("restart", policy=quarantined, principal=name, agrees=True)
+        assert vouched == "vouched"
         assert (await rig.ask("reset", policy=quarantined)).decision.reason == "quarantine"
-    await rig.teach("restart", policy=quarantined, principal="carol")
+    await rig.teach("restart", policy=quarantined, principal="carol", agrees=True)
     assert (await rig.ask("reset", policy=quarantined)).decision.kind == "hit"
     assert [one.seen for one in records(rig)] == [("alice", "bob", "carol")]
 
 
 async def test_a_second_answer_that_agrees_confirms_it() -> None:
-    rig, quarantined = Rig(), policy(quarantine=QUARANTINE)
+    rig, quarantined = Rig(), policy(quarantine=Quarantine(users=9, answers=2))
     await rig.teach("reset", policy=quarantined)
-    await rig.teach("restart", policy=quarantined, agrees=False)
-    assert (await rig.ask("reset", policy=quarantined)).decision.reason == "quarantine"
     await rig.teach("restart", policy=quarantined, agrees=True)
     assert (await rig.ask("reset", policy=quarantined)).decision.kind == "hit"
+
+
+async def test_an_answer_that_disagrees_takes_the_place_of_the_one_in_quarantine() -> None:
+    rig, quarantined = Rig(), policy(quarantine=QUARANTINE)
+    await rig.teach("reset", policy=quarantined)
+    assert await rig.teach("restart", policy=quarantined, agrees=False) == ""
+    assert [one.text for one in records(rig)] == ["restart"]
+    assert (await rig.ask("reset", policy=quarantined)).decision.reason == "quarantine"
 
 
 async def test_models_that_load_are_a_miss_with_that_reason() -> None:
@@ -276,3 +283,28 @@ async def test_a_forgotten_record_is_gone(field: str) -> None:
     await rig.tier.forget("t1", one.id)
     assert len(rig.index) == 0
     assert replace(one, tenant="t2") != one
+
+
+@pytest.mark.parametrize(
+    ("stored", "fresh", "alike"),
+    [("It is  blue.", "it is blue.", True), ("reset", "restart", True), ("reset", "refund", False)],
+)
+async def test_answers_are_compared_by_words_and_then_by_vectors(
+    stored: str, fresh: str, alike: bool
+) -> None:
+    assert await Rig().tier.alike(asking("reset"), stored, fresh) is alike
+
+
+async def test_vectors_are_shared_within_a_scope_only() -> None:
+    scopes: list[str] = []
+
+    class Noting(Batched):
+        async def embed(self, text: str, tenant: str = "") -> Vectors:
+            scopes.append(tenant)
+            return await super().embed(text, tenant)
+
+    noting = Noting()
+    rig = Rig(batched=noting)
+    await rig.ask("reset", scope="t1\nalice")
+    await rig.ask("reset", scope="t1\nbob")
+    assert scopes == ["t1\nalice", "t1\nbob"]

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.ensemble import HistGradientBoostingClassifier
 
+from training.exported import exported
 from trivet.semantic import verify
 from trivet.semantic.features import analyse, features
 from trivet.semantic.trees import Trees
 from trivet.semantic.types import TextPair
-from trivet.semantic.verify import WEIGHTS, RuleVerifier, TrainedVerifier
+from trivet.semantic.verify import BAND, WEIGHTS, RuleVerifier, TrainedVerifier
 from trivet.semantic.verify_align import distance
 from trivet.semantic.verify_lexicon import lexicon
 
@@ -115,27 +117,52 @@ def test_the_fingerprint_covers_weights_and_rules(
 
 
 def test_trees_follow_their_thresholds() -> None:
+    """One tree: leaf 0 where feature 1 is at most 0.5, else leaf 1 or 2 by feature 0."""
     trees = Trees(
-        feature=np.array([1, 0, 0], np.int16),
-        threshold=np.array([0.5, 0, 0], np.float32),
-        left=np.array([1, 1, 2], np.int32),
-        right=np.array([2, 1, 2], np.int32),
-        value=np.array([0, -1, 2], np.float32),
-        roots=np.array([0], np.int32),
-        depth=1,
+        feature=np.array([[1], [0]], np.intp),
+        threshold=np.array([[0.5], [9]], np.float32),
+        mask=np.array([[0xFFFE], [0xFFFD]], np.uint16),
+        value=np.array([[-1, 2, 3]], np.float32),
         baseline=0.25,
     )
-    rows = np.array([[9, 0.5], [9, 0.6]], np.float32)
-    assert trees.margin(rows).tolist() == [-0.75, 2.25]
+    rows = np.array([[9, 0.5], [9, 0.6], [10, 0.6], [10, 0.4]], np.float32)
+    assert trees.margin(rows).tolist() == [-0.75, 2.25, 3.25, -0.75]
+    assert trees.margin(np.tile(rows, (40, 1))).tolist() == [-0.75, 2.25, 3.25, -0.75] * 40
+    assert trees.margin(rows[:0]).shape == (0,)
+
+
+def test_exported_trees_give_the_mean_of_the_models_they_are_from() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(600, 6)).astype(np.float32)
+    same = rows[:, 0] * rows[:, 1] > rows[:, 2]
+    models = [
+        HistGradientBoostingClassifier(max_iter=12, max_leaf_nodes=leaves, random_state=0).fit(
+            rows, same
+        )
+        for leaves in (16, 5)
+    ]
+    expected = np.mean([model.decision_function(rows) for model in models], axis=0)
+    assert np.abs(exported(models).margin(rows) - expected).max() < 0.01
 
 
 def test_trees_come_back_from_their_arrays() -> None:
     with np.load(WEIGHTS) as arrays:
         trees = Trees.from_arrays(arrays)
-    assert trees.arrays()["depth"] == trees.depth
     row = features(analyse(TextPair("rent skis", "hire skis", 0.9)))
     again = Trees.from_arrays({key: np.asarray(x) for key, x in trees.arrays().items()})
     assert again.margin(row[None]) == trees.margin(row[None])
+    assert trees.feature.max() < len(row)
+
+
+def test_the_weights_are_small() -> None:
+    assert WEIGHTS.stat().st_size < 300_000
+
+
+def test_scores_come_in_bands() -> None:
+    pairs = [TextPair("rent skis", "hire skis", cosine / 100) for cosine in range(70, 100)]
+    odds = [np.log(v.score / (1 - v.score)) / BAND for v in VERIFIER.verify(pairs)]
+    assert np.abs(np.array(odds) - np.round(odds)).max() < 1e-6
+    assert sorted(odds) == odds
 
 
 @given(st.text(max_size=12), st.text(max_size=12))

@@ -24,7 +24,7 @@ _WHY = {
     "not-a-question": "the conversation does not end with a user message",
     "multi-part": "the last user message is not one text",
     "empty": "the last user message is empty",
-    "too-long": "the last user message is longer than an embedder reads (1,000 characters)",
+    "too-long": "the last user message is longer than an embedder reads (300 characters)",
 }
 
 

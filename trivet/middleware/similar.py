@@ -18,6 +18,7 @@ from trivet.middleware.dialects.texts import answer_text
 from trivet.middleware.status import CacheStatus
 from trivet.semantic.asked import Asked, read_asked
 from trivet.semantic.decide import Decision
+from trivet.semantic.poison import steers
 from trivet.semantic.tier import Asking, Learned, Looked, SemanticTier
 from trivet.semantic.types import Record
 from trivet.semantic.unseen import REASONS as UNSEEN
@@ -26,6 +27,8 @@ from trivet.telemetry import Observer, SemanticLookup
 _TRIES = 4
 """Neighbours that are tried while the answers of nearer ones turn out to be gone."""
 _MOST_LEARNING = 256
+_LARGEST = 256 << 10
+"""Bytes of a request beyond which it is not read again: that takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +96,10 @@ class Similar:
         if isinstance(found, Suggested):
             self._tell(call, found.looked.decision.kind, "", began)
         else:
-            call.note.similar = _status(found)
-            self._tell(call, found.kind, found.reason, began)
+            status = call.note.similar = _status(found)
+            self._tell(
+                call, "bypass" if status.fwd == "bypass" else found.kind, found.reason, began
+            )
         served = found if isinstance(found, Suggested) else None
         if self._watch is not None:
             self._watch.looked(call, served)
@@ -142,28 +147,28 @@ class Similar:
 
     async def _learn(self, call: Call, looked: Looked, entry: Entry) -> None:
         # An answer that calls tools acts: it is for the same conversation only.
-        if answer_text(entry.api, entry.body) is None:
+        text = answer_text(entry.api, entry.body)
+        if text is None or steers(text):
             return
-        agrees = await self._agrees(looked, entry)
+        agrees = await self._agrees(looked, entry, text)
         learned = Learned(entry.key, entry.created, entry.expires, entry.labels)
         await self._tier.learn(looked, learned, agrees=agrees)
 
-    async def _agrees(self, looked: Looked, entry: Entry) -> bool:
+    async def _agrees(self, looked: Looked, entry: Entry, fresh: str) -> bool:
         near = looked.decision.neighbour
         if looked.decision.reason != "quarantine" or near is None:
             return False
         stored = await self._exact.entry(entry.tenant, ExactKey(near.record.key))
-        if stored is None:
-            return False
-        return _words(answer_text(stored.api, stored.body)) == _words(
-            answer_text(entry.api, entry.body)
-        )
+        text = None if stored is None else answer_text(stored.api, stored.body)
+        return text is not None and await self._tier.alike(looked.asking, text, fresh)
 
     def _asking(self, call: Call, asked: Asked) -> Asking:
         policy = call.policy.semantic
         user = call.principal
+        scoped = call.parts.scope.user
         return Asking(
             tenant=call.tenant,
+            scope=call.tenant if scoped is None else f"{call.tenant}\n{scoped}",
             policy=policy,
             text=asked.text,
             rest=exact_key(replace(call.parts, canonical=asked.rest)),
@@ -194,6 +199,8 @@ def _status(decision: Decision) -> CacheStatus:
 
 def _eligible(call: Call) -> Asked | str:
     policy = call.policy.semantic
+    if len(call.request.canonical) > _LARGEST:
+        return "too-large"
     if call.request.tools and policy.tools == "bypass":
         return "tools"
     asked = read_asked(call.request.api, call.request.canonical)
@@ -206,6 +213,8 @@ def _differs_in_text_only(call: Call, asked: Asked, entry: Entry, record: Record
     """Compares the stored request itself, not digests: a mixed-up record serves nothing."""
     if entry.tenant != call.tenant or call.question is None:
         return False
+    if entry.created != record.created:
+        return False  # Another answer than the one that was learned took its place.
     try:
         *stored, request = split(entry.canonical)
         *wanted, _ = split(call.question.canonical)
@@ -215,7 +224,3 @@ def _differs_in_text_only(call: Call, asked: Asked, entry: Entry, record: Record
         return False
     other = read_asked(entry.api, request)
     return isinstance(other, Asked) and other.rest == asked.rest and other.text == record.text
-
-
-def _words(text: str | None) -> tuple[str, ...] | None:
-    return None if text is None else tuple(text.casefold().split())

@@ -14,9 +14,9 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Api
 
-LONGEST = 1000
-"""Characters of a compared text, about 256 tokens: beyond what an embedder reads, two texts may
-differ unseen."""
+LONGEST = 300
+"""Characters of a compared text. The gate refuses longer ones, which so is known before they are
+embedded; and what lies beyond some 256 tokens an embedder does not read."""
 _TEXT_PARTS = {Api.CHAT: "text", Api.MESSAGES: "text", Api.RESPONSES: "input_text"}
 _LISTS = {Api.CHAT: "messages", Api.MESSAGES: "messages", Api.RESPONSES: "input"}
 

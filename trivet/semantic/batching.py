@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _PROBE = "When is the library open on weekdays?"
 _BATCH_CHARS = 4096
 """Characters of a batch: what waits behind it must not wait for 16 long texts."""
+_SHARE, _LEAST = 4, 16
+"""No tenant takes more than this part of the queue, or this many places."""
 _FATAL = frozenset({"changed", "shape", "length"})
 """Reasons that another try will not change: they open the breaker at the first failure."""
 _JOIN_S = 1.0
@@ -150,6 +153,11 @@ class BatchedEmbedder:
             return found
         if len(running) + len(self._queue) >= self._limits.queue:
             raise EmbedderError("busy", f"{self._limits.queue} texts wait to be embedded.")
+        tenant = _tenant(asked)
+        if sum(_tenant(one) == tenant for one in self._queue) >= max(
+            _LEAST, self._limits.queue // _SHARE
+        ):
+            raise EmbedderError("busy", "Too many of this tenant's texts wait to be embedded.")
         waiting = _Waiting(asyncio.get_running_loop().create_future())
         self._queue[asked] = waiting
         if self._batch is None:
@@ -161,8 +169,9 @@ class BatchedEmbedder:
         if self._batch is not None or self._closed:
             return
         batch, chars = _Batch(), 0
-        while self._queue and len(batch.asked) < self._max_batch:
-            asked = next(iter(self._queue))
+        for asked in _in_turn(self._queue):
+            if len(batch.asked) >= self._max_batch:
+                break
             chars += min(len(asked[1]), _BATCH_CHARS)
             if batch.asked and chars > _BATCH_CHARS:
                 break
@@ -209,9 +218,12 @@ class BatchedEmbedder:
 
     def _late(self, began: float) -> None:
         """A call that began at `began` ran out of time, for a batch that is slow or hangs."""
-        if self._batch is not None and began >= self._counted_at:
+        batch = self._batch
+        if batch is None or asyncio.get_running_loop().time() - batch.began < self._deadline_s:
+            return  # It waited behind others' texts, which says nothing about the model.
+        if began >= self._counted_at:
             error = EmbedderError("timeout", f"Embedding took more than {self._deadline_s:g} s.")
-            self._count(error, self._batch)
+            self._count(error, batch)
 
     def _failed(self, error: EmbedderError, batch: _Batch) -> None:
         if not batch.counted:
@@ -253,6 +265,21 @@ class BatchedEmbedder:
         if state != self._state:
             self._state = state
             self._observe(StoreState(self._store, state, reason))
+
+
+def _tenant(asked: _Asked) -> str:
+    """Whose text it is; below a tenant, a scope may name a user after a line end."""
+    return asked[0].partition("\n")[0]
+
+
+def _in_turn(queue: Iterable[_Asked]) -> list[_Asked]:
+    """What waits, one of each tenant at a time, so that none waits for all of another's."""
+    turns: dict[str, int] = {}
+    placed: list[tuple[int, _Asked]] = []
+    for asked in queue:
+        turn = turns[_tenant(asked)] = turns.get(_tenant(asked), -1) + 1
+        placed.append((turn, asked))
+    return [asked for _, asked in sorted(placed, key=lambda one: one[0])]
 
 
 def _while_open(error: EmbedderError) -> str:

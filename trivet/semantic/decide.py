@@ -75,7 +75,7 @@ def decide(
     reason, threshold = _threshold(intention, standing)
     if threshold is None:
         return Decision("shadow", reason, neighbour, verdict.score)
-    if verdict.score < threshold:
+    if not verdict.score >= threshold:  # NaN compares false, and is served nothing.
         return Decision("miss", "below-threshold", neighbour, verdict.score, threshold)
     if not record.confirmed:
         return Decision("miss", "quarantine", neighbour, verdict.score, threshold)

@@ -147,7 +147,7 @@ def _rules(pair: Pair) -> list[float]:
 
 def _shape(pair: Pair) -> list[float]:
     """The part of the words that differs, between what the texts begin and end with alike."""
-    a, b = _keys(pair.a), _keys(pair.b)
+    a, b = pair.a.bases, pair.b.bases
     start = 0
     while start < min(len(a), len(b)) and a[start] == b[start]:
         start += 1
@@ -170,16 +170,9 @@ def _shape(pair: Pair) -> list[float]:
     ]
 
 
-def _keys(reading: Reading) -> list[str]:
-    bases = {term.at: term.base for term in reading.terms}
-    return [bases.get(at, word) for at, word in enumerate(reading.words)]
-
-
 def _bigrams(pair: Pair) -> float:
     """Dice's coefficient of the letter pairs."""
-    a, b = ("".join(reading.words) for reading in (pair.a, pair.b))
-    one = {a[at : at + 2] for at in range(len(a) - 1)}
-    other = {b[at : at + 2] for at in range(len(b) - 1)}
+    one, other = pair.a.letters, pair.b.letters
     return 2 * len(one & other) / max(1, len(one) + len(other))
 
 

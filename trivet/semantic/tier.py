@@ -37,6 +37,8 @@ _TAG = b"trivet-semantic-v1"
 _SLOW_CHAIN_S = 0.25
 """Seconds that a cross-encoder may take."""
 _MOST_SEEN = 16
+_LONGEST = 4096
+"""Characters of an answer that are compared by their vectors."""
 
 
 class Index(Protocol):
@@ -72,6 +74,9 @@ class Asking:
     """Digest of all that has to be equal but the text."""
     principal: str
     """Opaque name of who asks."""
+    scope: str = ""
+    """Who may be answered by what: vectors are shared within it, since a text that was embedded
+    before is answered sooner."""
     may_write: bool = True
 
 
@@ -122,7 +127,7 @@ class SemanticTier:
         if isinstance(engine, str):
             return Looked(Decision("miss", engine), asking)
         try:
-            vector = await engine.embedder.embed(asking.text, asking.tenant)
+            vector = await engine.embedder.embed(asking.text, asking.scope)
             return await self._look(engine, asking, vector)
         except EmbedderError as error:
             return Looked(Decision("miss", f"embedder-{error.reason}"), asking)
@@ -166,6 +171,21 @@ class SemanticTier:
                 return (await asyncio.to_thread(engine.chain.verify, [pair]))[0]
         return engine.chain.verify([pair])[0]
 
+    async def alike(self, asking: Asking, stored: str, fresh: str) -> bool:
+        """Whether two answers say the same: by their words, or by their vectors' cosine where the
+        policy's judge is `embedder`."""
+        if stored.casefold().split() == fresh.casefold().split():
+            return True
+        judge, engine = asking.policy.audit.judge, self._engines.ready(asking.policy)
+        if judge.kind != "embedder" or isinstance(engine, str):
+            return False
+        try:
+            one = await engine.embedder.embed(stored[:_LONGEST], asking.scope)
+            other = await engine.embedder.embed(fresh[:_LONGEST], asking.scope)
+        except EmbedderError:
+            return False
+        return float(one @ other) >= judge.threshold
+
     async def learn(self, looked: Looked, answer: Learned, *, agrees: bool = False) -> str:
         """Keep the question with its new answer. Returns why it was not kept, or an empty string.
 
@@ -180,9 +200,11 @@ class SemanticTier:
         quarantine = asking.policy.quarantine
         near = looked.decision.neighbour
         if quarantine and near and looked.decision.reason == "quarantine":
-            # The one in quarantine gathers what speaks for it: a second one would share the votes.
-            await self._vouch(near.record, asking.principal, quarantine, agrees=agrees)
-            return "vouched"
+            if agrees:
+                # It gathers what speaks for it: a second one would share the votes.
+                await self._vouch(near.record, asking.principal, quarantine)
+                return "vouched"
+            await self._feed.remove(asking.tenant, near.record.id)  # Its answer is contested.
         ttl = asking.policy.intent_ttl.get(intention.intent, asking.policy.ttl)
         await self._feed.add(
             Record(
@@ -203,13 +225,11 @@ class SemanticTier:
         )
         return ""
 
-    async def _vouch(
-        self, record: Record, principal: str, quarantine: Quarantine, *, agrees: bool
-    ) -> None:
+    async def _vouch(self, record: Record, principal: str, quarantine: Quarantine) -> None:
         seen = record.seen
         if principal not in seen and len(seen) < _MOST_SEEN:
             seen = (*seen, principal)
-        answers = record.answers + agrees
+        answers = record.answers + 1
         confirmed = len(seen) >= quarantine.users or answers >= quarantine.answers
         await self._feed.confirm(replace(record, seen=seen, answers=answers, confirmed=confirmed))
 

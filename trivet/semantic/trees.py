@@ -38,7 +38,7 @@ class Trees:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _margin(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        holds = rows[:, self.feature] <= self.threshold
+        holds = np.take(rows, self.feature, axis=1) <= self.threshold
         left = np.bitwise_and.reduce(np.where(holds, _ALL, self.mask), axis=1)
         leaf = _LOWEST[left & -left]
         values = self.value[np.arange(len(self.value)), leaf]

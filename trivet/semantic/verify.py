@@ -24,6 +24,9 @@ LOWEST_MARGIN = -2.0
 """Below it the trees count for little: how unlike two texts are is the cosine's to say."""
 SHORT = 40
 """Words of two texts together, up to which a number on either side is what is asked about."""
+BAND = 0.5
+"""Width in log odds of the steps that scores come in. A threshold chosen on few pairs lies just
+above a pair that is different; with steps, it lies above all that score about as high."""
 _LOW_SLOPE = 0.3
 _RULE_FILES = (
     "english.py", "features.py", "trees.py", "verify.py", "verify_align.py", "verify_lexicon.py",
@@ -75,7 +78,8 @@ class TrainedVerifier:
         return [self._verdict(pair, margin) for pair, margin in zip(analysed, margins, strict=True)]
 
     def _verdict(self, pair: Pair, margin: float) -> Verdict:
-        score = squash(self._slope * blend(pair, margin) + self._offset)
+        odds = self._slope * blend(pair, margin) + self._offset
+        score = squash(BAND * math.floor(odds / BAND))
         sure = _SURE if len(pair.a.words) + len(pair.b.words) <= SHORT else _SURE - {"number"}
         return Verdict(score, first(name for name in objections_to(pair) if name in sure))
 

@@ -92,6 +92,8 @@ class Lexicon:
 
     def _negates(self, negated: str, plain: str) -> bool:
         """`unsafe` negates `safe` and, by way of `certain`, `uncertain` negates `sure`."""
+        if not negated.startswith(_NEGATING) and not negated.endswith("less"):
+            return False
         for stem in _stems(negated):
             if stem == plain and (len(stem) > 3 or negated in self.number):
                 return stem in self.number
@@ -157,8 +159,6 @@ def _keys(pairs: NDArray[Any]) -> frozenset[int]:
 @lru_cache(maxsize=16_384)
 def _stems(word: str) -> list[str]:
     """What is left without a negating affix."""
-    if not word.startswith(_NEGATING) and not word.endswith("less"):
-        return []
     found = [word[len(p) :] for p in _NEGATING if word.startswith(p) and len(word) > len(p) + 2]
     if word.endswith("less") and len(word) > 6:
         found += [word[:-4], word[:-4] + "ful", word[:-4] + "e"]

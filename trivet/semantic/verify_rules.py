@@ -77,6 +77,7 @@ def compare(a: Reading, b: Reading, alignment: Alignment) -> Differences:
     near = sum(link.how == "near-opposite" for link in alignment.links)
     negation = abs(a.negations - b.negations)
     unlike = int(a.negations != b.negations)
+    unlike_words = a.vocabulary ^ b.vocabulary
     inversions, swaps = _order(alignment.links)
     return Differences(
         number_conflict=conflict,
@@ -87,14 +88,14 @@ def compare(a: Reading, b: Reading, alignment: Alignment) -> Differences:
         odd_polarity=bool((unlike + opposites) % 2),
         odd_near_polarity=bool((unlike + opposites + near) % 2),
         quantifiers=len(a.quantifiers ^ b.quantifiers),
-        comparatives=len((frozenset(a.words) ^ frozenset(b.words)) & COMPARATIVES),
+        comparatives=len(unlike_words & COMPARATIVES),
         scopes=len(a.scopes ^ b.scopes),
         prepositions_swapped=_opposite_prepositions(a, b),
         preposition_changes=len((a.prepositions ^ b.prepositions) & _STRONG_PREPOSITIONS),
         inversions=inversions,
         role_swaps=swaps,
         possessors=_possessors(a, b),
-        relatives=len((frozenset(a.words) ^ frozenset(b.words)) & RELATIVES),
+        relatives=len(unlike_words & RELATIVES),
         act_against_ask={a.kind, b.kind} == {"command", "yes-no"},
         names=_exchanged_names(alignment),
         other_question=frozenset((a.kind, b.kind)) in _OTHER_QUESTIONS,
@@ -132,15 +133,16 @@ def _opposite_words(a: Reading, b: Reading) -> int:
     """Opposites among function words that the alignment does not see: more and less."""
     known = lexicon()
     content = {term.word for term in (*a.terms, *b.terms)}
-    only_a = [word for word in dict.fromkeys(a.words) if word not in b.words]
-    only_b = [word for word in dict.fromkeys(b.words) if word not in a.words]
+    only_a = [word for word in dict.fromkeys(a.words) if word not in b.vocabulary]
+    only_b = [word for word in dict.fromkeys(b.words) if word not in a.vocabulary]
+    rest_b = [word for word in only_b[:20] if word not in NEGATIONS]
     return sum(
-        not (one in PREPOSITIONS and other in PREPOSITIONS)
-        and not (one in content and other in content)
-        and not (one in NEGATIONS or other in NEGATIONS)
-        and known.opposites(one, other) == 2
+        known.opposites(one, other) == 2
         for one in only_a[:20]
-        for other in only_b[:20]
+        if one not in NEGATIONS
+        for other in rest_b
+        if not (one in content and other in content)
+        and not (one in PREPOSITIONS and other in PREPOSITIONS)
     )
 
 

@@ -93,6 +93,11 @@ class Reading:
     """A text, analysed once."""
 
     words: tuple[str, ...]
+    vocabulary: frozenset[str]
+    bases: tuple[str, ...]
+    """The words, content words in their base form."""
+    letters: frozenset[tuple[str, str]]
+    """Neighbouring letters, over the ends of words."""
     terms: tuple[Term, ...]
     quantities: tuple[Quantity, ...]
     kind: str
@@ -191,16 +196,23 @@ def read(text: str) -> Reading:
     found, used = quantities(words)
     capitals = _capitals(text[:MAX_CHARACTERS])
     cut = len(text) > MAX_CHARACTERS
+    terms = _terms(words, used, capitals, _MEASURES.get(asks, frozenset()))
+    bases, glued, vocabulary = list(words), "".join(words), frozenset(words)
+    for term in terms:
+        bases[term.at] = term.base
     return Reading(
         words=tuple(words),
-        terms=tuple(_terms(words, used, capitals, _MEASURES.get(asks, frozenset()))),
+        vocabulary=vocabulary,
+        bases=tuple(bases),
+        letters=frozenset(pairwise(glued)),
+        terms=tuple(terms),
         quantities=tuple(sorted(found)),
         kind=asks,
         negations=sum(word in NEGATIONS for word in words),
-        quantifiers=frozenset(words) & QUANTIFIERS,
-        scopes=frozenset(words) & SCOPES,
+        quantifiers=vocabulary & QUANTIFIERS,
+        scopes=vocabulary & SCOPES,
         possessors=frozenset(POSSESSORS[word] for word in words if word in POSSESSORS),
-        prepositions=frozenset(words) & PREPOSITIONS,
+        prepositions=vocabulary & PREPOSITIONS,
         joined=frozenset(a + b for a, b in pairwise(words)),
         whole=" ".join(fold(text).split()) if cut else "",
         cut=cut,
