@@ -229,4 +229,4 @@ def test_a_row_has_both_denominators_and_the_summary_names_who_has_more() -> Non
     assert semantic.line(point) == (
         "| vCache, delta 0.1 | 2 | 2 | 50.0 % | 25.0 % | 3 (1) | 1 (0) |"
     )
-    assert list(semantic.summary([point, point])) == ["| vCache | 2 | 2 | 0 | 0 |"]
+    assert list(semantic.summary([point, point])) == ["| vCache | 2 | 2 | 0 | 0 | 0 |"]

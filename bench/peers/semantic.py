@@ -165,12 +165,15 @@ def mean(total: int, runs: int) -> str:
 
 
 def summary(points: Sequence[Point]) -> Iterator[str]:
-    """For each peer, at how many of its points the best chain has more hits, as many, or fewer."""
+    """For each peer: points, at how many of them the best chain has more hits, as many or fewer,
+    and at how many the peer serves nothing right, where more is easily had."""
     for name in dict.fromkeys(point.peer for point in points):
-        more = [point.more for point in points if point.peer == name]
+        own = [point for point in points if point.peer == name]
+        more = [point.more for point in own]
         yield (
             f"| {TITLES[name]} | {len(more)} | {sum(one > 0 for one in more)} | "
-            f"{sum(one == 0 for one in more)} | {sum(one < 0 for one in more)} |"
+            f"{sum(one == 0 for one in more)} | {sum(one < 0 for one in more)} | "
+            f"{sum(not point.found.hits for point in own)} |"
         )
 
 
@@ -207,7 +210,8 @@ def main() -> None:
                 print(line(point), flush=True)
             embedder.keep()
             print()
-    print("| best chain against | points | more hits | as many | fewer |\n|---|---|---|---|---|")
+    print("| best chain against | points | more hits | as many | fewer | it serves nothing right |")
+    print("|---" * 6 + "|")
     print("\n".join(summary(points)))
 
 
