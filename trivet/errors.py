@@ -34,8 +34,11 @@ class Problem:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
-        return (
-            f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
+        told = ": ".join(filter(None, (place, self.field, self.message)))
+        # A field's name may be the file's own word: nothing in it steers a terminal.
+        return "".join(
+            one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
+            for one in told
         )
 
 

@@ -153,6 +153,21 @@ class TestArtefact:
         some = [*pairs(200, True), *pairs(20, True, "да"), *pairs(19, True, "你")]
         assert made(some).calibration.scripts == ("cyrillic", "latin")
 
+    def test_languages_need_20_pairs_that_tell_clearly(self) -> None:
+        some = [
+            *pairs(200, True),
+            *pairs(20, True, "what is the"),
+            *pairs(19, True, "wie ist das"),
+        ]
+        assert made(some).calibration.languages == ("en",)
+
+    def test_a_score_of_0_or_less_is_no_threshold(self) -> None:
+        some = pairs(300, True, spread=180.0)
+        found = made(some).calibration
+        assert found.threshold is not None
+        assert found.threshold > 0
+        assert found.curve[0].threshold < 0
+
     def test_worth_it_takes_the_bound_and_the_hit_rate(self) -> None:
         costs = Economics(call_cost=1.0, lookup_cost=0.0, false_hit_cost=40.0)
         dear = Economics(call_cost=1.0, lookup_cost=0.0, false_hit_cost=400.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,19 @@ class TestCompare:
         new = calibrated(tmp_path, "--embedder", "other", name="new.json")
         told = run("compare", old, new).output
         assert max(map(len, told.splitlines())) <= 80
+
+
+def test_slices_texts_and_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    bad = "\x1b]0;s\x07"
+    some = [replace(one, slice=f"s{bad}") for one in GOOD]
+    file = written(tmp_path / "bad.jsonl", some)
+    out = tmp_path / "cal.json"
+    made = run("calibrate", file, "--target-false-hits", 0.02, "-o", out)
+    artefact = json.loads(out.read_bytes())
+    (tmp_path / "b.json").write_text(json.dumps({**artefact, "embedder": bad}))
+    wrong = written(tmp_path / "wrong.jsonl", [*some, *pairs(2, False, f"q {bad}", 1.0)])
+    scored = run("score", "--calibration", out, wrong)
+    compared = run("compare", out, tmp_path / "b.json")
+    for told in (made, scored, compared):
+        assert r"\x1b]0;s" in told.output
+        assert not {"\x1b", "\x07"} & set(told.output)

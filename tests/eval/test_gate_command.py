@@ -46,6 +46,14 @@ def test_an_intent_that_a_policy_opens_is_admitted(tmp_path: Path) -> None:
     assert told["admitted"] is True
 
 
+def test_texts_and_labels_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    file = write(tmp_path, {"text": "a \x1b[2J b", "label": "\x9b2J\n"})
+    output = run(file, "--no-vectors").output
+    assert r"a \x1b[2J b" in output
+    assert r"\x9b2J" in output
+    assert not {"\x1b", "\x9b"} & set(output)
+
+
 def test_labels_give_a_table_of_labels_against_intents(tmp_path: Path) -> None:
     file = write(
         tmp_path,

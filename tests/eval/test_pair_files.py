@@ -210,3 +210,11 @@ class TestCsv:
         with pytest.raises(ConfigError) as raised:
             csv(tmp_path, text)
         assert told in str(raised.value)
+
+
+def test_a_number_of_five_thousand_digits_is_a_finding(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    file.write_text('{"a": "x", "b": "y", "same": true, "id": ' + "9" * 5000 + "}\n")
+    with pytest.raises(ConfigError, match="is not JSON: a number is too long") as raised:
+        load_pairs(file)
+    assert [one.line for one in raised.value.problems] == [1]

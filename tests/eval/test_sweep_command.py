@@ -93,8 +93,16 @@ class TestTable:
         file = tmp_path / "p.jsonl"
         file.write_text(json.dumps({"a": "x \x1b[2J\n y", "b": "x y", "same": False}))
         output = run(file, "--embedder", "bag-of-words").output
-        assert "'x  [2J y'" in output
+        assert r"'x \x1b[2J y'" in output
         assert "\x1b" not in output
+
+    def test_a_slice_cannot_steer_the_terminal(self, tmp_path: Path) -> None:
+        file = tmp_path / "p.jsonl"
+        file.write_text(json.dumps({"a": "x", "b": "x", "same": True, "slice": "\x1b]0;s\n\x07"}))
+        output = run(file, "--embedder", "bag-of-words").output
+        assert r"\x1b]0;s \x07" in output
+        assert "\x1b" not in output
+        assert "\x07" not in output
 
 
 class TestJson:

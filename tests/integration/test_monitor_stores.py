@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,15 @@ from redis_servers import Server, running
 
 from trivet.errors import StoreError
 from trivet.exact.redis_client import connect, parse_url
+from trivet.exact.seal import Seal
+from trivet.policies.calibration import Calibration
+from trivet.policies.intents import Intent
+from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.monitor import Monitor
+from trivet.semantic.monitor_codec import RowCodec
 from trivet.semantic.monitor_store import (
     MOST,
+    UNREADABLE,
     Changed,
     MemoryMonitorStore,
     MonitorStore,
@@ -24,15 +31,17 @@ from trivet.semantic.monitor_store import (
 )
 from trivet.semantic.redis_monitor import RedisMonitorStore
 from trivet.semantic.sqlite_monitor import SqliteMonitorStore
-from trivet.semantic.tally import Cell, Counts
+from trivet.semantic.tally import Cell, Counts, digest_of
+from trivet.telemetry import EntryRejected, Event, Observer
 
 CELL = Cell("t", "ab", "chat:m", "informational")
+SEAL = Seal(b"s" * 32)
 MARK = Cell("t", "ab", "", "informational")
 
 
-def redis_store(server: Server) -> RedisMonitorStore:
+def redis_store(server: Server, *observer: Observer) -> RedisMonitorStore:
     link = connect(parse_url(server.url), timeout_s=5.0, connect_s=1.0, connections=32)
-    return RedisMonitorStore(link, "test")
+    return RedisMonitorStore(link, SEAL, *observer)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +58,7 @@ async def store(
     if request.param == "memory":
         made = MemoryMonitorStore()
     elif request.param == "sqlite":
-        made = SqliteMonitorStore(tmp_path / "new" / "monitor.sqlite")
+        made = SqliteMonitorStore(tmp_path / "new" / "monitor.sqlite", SEAL)
     else:
         redis.cli("FLUSHALL")
         made = redis_store(redis)
@@ -124,13 +133,13 @@ class TestSqlite:
         self, tmp_path: Path
     ) -> None:
         path = tmp_path / "monitor.sqlite"
-        await SqliteMonitorStore(path).add("b1", {CELL: Update(more=Counts(1))})
+        await SqliteMonitorStore(path, SEAL).add("b1", {CELL: Update(more=Counts(1))})
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert (await everything(SqliteMonitorStore(path))).rows == {CELL: Row(Counts(1))}
+        assert (await everything(SqliteMonitorStore(path, SEAL))).rows == {CELL: Row(Counts(1))}
 
     async def test_a_file_that_was_deleted_is_another_one(self, tmp_path: Path) -> None:
         path = tmp_path / "monitor.sqlite"
-        store = SqliteMonitorStore(path)
+        store = SqliteMonitorStore(path, SEAL)
         before = (await everything(store)).token
         path.unlink()
         assert (await everything(store)).token != before
@@ -145,12 +154,12 @@ class TestSqlite:
         other.close()
         for path, reason in ((broken, "corrupt"), (foreign, "format"), (tmp_path, "cannot-open")):
             with pytest.raises(StoreError, match=path.name) as caught:
-                await everything(SqliteMonitorStore(path))
+                await everything(SqliteMonitorStore(path, SEAL))
             assert caught.value.reason == reason
 
     async def test_a_locked_file_is_a_reason(self, tmp_path: Path) -> None:
         path = tmp_path / "monitor.sqlite"
-        store = SqliteMonitorStore(path, busy_s=0.05)
+        store = SqliteMonitorStore(path, SEAL, busy_s=0.05)
         await everything(store)
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
@@ -186,5 +195,153 @@ class TestRedis:
             rows = (await everything(store)).rows
             assert (rows[CELL], rows[MARK].closed) == (Row(Counts(9, 4)), "bound")
         finally:
-            for closing in (one, other, store):
-                await closing.close()
+            for each in (one, other, store):
+                await each.close()
+
+    async def test_writers_of_several_processes_lose_nothing(self, redis: Server) -> None:
+        redis.cli("FLUSHALL")
+        stores = [redis_store(redis) for _ in range(8)]
+        try:
+            await asyncio.gather(
+                *(
+                    store.add(f"{at}.{n}", {CELL: Update(more=Counts(1))})
+                    for at, store in enumerate(stores)
+                    for n in range(5)
+                )
+            )
+            assert (await everything(stores[0])).rows == {CELL: Row(Counts(40))}
+        finally:
+            for store in stores:
+                await store.close()
+
+
+class Place:
+    """A store's place, and who can write to it without the secret."""
+
+    def __init__(self, redis: Server | None, path: Path) -> None:
+        self._redis, self._path = redis, path
+        self.seen: list[Event] = []
+        if redis is not None:
+            redis.cli("FLUSHALL")
+
+    def open(self) -> MonitorStore:
+        if self._redis is None:
+            return SqliteMonitorStore(self._path, SEAL, self.seen.append)
+        return redis_store(self._redis, self.seen.append)
+
+    def forge(self, name: str, row: str) -> None:
+        if self._redis is not None:
+            key = f"trivet:{{{SEAL.pseudonym('').hex()}}}:monitor"
+            self._redis.cli("HSET", f"{key}:h", name, row)
+            self._redis.cli("ZADD", f"{key}:z", self._redis.cli("INCR", f"{key}:n").strip(), name)
+            return
+        with closing(sqlite3.connect(self._path)) as db, db:
+            db.execute(
+                "INSERT OR REPLACE INTO monitor VALUES(?, (SELECT max(seq) + 1 FROM monitor), ?)",
+                (name, row),
+            )
+
+    @property
+    def rejected(self) -> list[str]:
+        return [one.store for one in self.seen if isinstance(one, EntryRejected)]
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, redis: Server) -> Place:
+    return Place(redis if request.param == "redis" else None, tmp_path / "monitor.sqlite")
+
+
+class TestSealed:
+    @pytest.mark.parametrize(
+        "row", ["", '[1e400,0,0,0,0,""]', '[1,0,0,0,0,""]', "9" * 5000, "null"]
+    )
+    async def test_a_row_that_was_not_sealed_is_passed_over_and_told_by_itself(
+        self, place: Place, row: str
+    ) -> None:
+        store = place.open()
+        other = CELL._replace(tenant="u")
+        await store.add("b1", {CELL: Update(more=Counts(9, 9)), other: Update(more=Counts(1))})
+        name = store.name_of(CELL)
+        place.forge(name, row)
+        found = await everything(store)
+        assert found.rows == {other: Row(Counts(1))}
+        assert found.unreadable == {name}
+        assert place.rejected == ["semantic-monitor"]
+        await store.add("b2", {CELL: Update(known=Counts(9, 9), more=Counts(1))})
+        assert (await everything(store)).rows[CELL] == Row(Counts(10, 9))
+        await store.close()
+
+    async def test_a_row_of_another_cell_does_not_pass_for_this_ones(self, place: Place) -> None:
+        store = place.open()
+        open_ = RowCodec(SEAL).seal(MARK._replace(tenant="u"), Row())
+        await store.add("b1", {MARK: Update(closed="bound")})
+        place.forge(store.name_of(MARK), open_.decode("latin-1"))
+        assert (await everything(store)).unreadable == {store.name_of(MARK)}
+        await store.close()
+
+    async def test_names_tell_nothing(self, place: Place) -> None:
+        store = place.open()
+        assert "acme" not in store.name_of(CELL._replace(tenant="acme"))
+        await store.close()
+
+    async def test_a_closed_tier_whose_row_was_altered_stays_closed_until_a_calibration(
+        self, place: Place
+    ) -> None:
+        given = opened()
+        mark = Cell("t", digest_of(given.measured), "", "informational")
+        store = place.open()
+        await store.add("b1", {mark: Update(closed="bound")})
+        place.forge(store.name_of(mark), '[0,0,0,0,0,""]')
+        for _ in range(2):  # The second one finds what the first wrote.
+            monitor = Monitor(place.open(), place.seen.append)
+            await monitor.step()
+            assert monitor.closed("t", given, Intent.INFORMATIONAL) == UNREADABLE
+            assert monitor.closed("u", given, Intent.INFORMATIONAL) == ""
+            assert monitor.closed("t", opened(0.9), Intent.INFORMATIONAL) == ""
+            await monitor.close()
+        assert (await everything(store)).rows[mark] == Row(closed=UNREADABLE)
+        await store.close()
+
+    async def test_an_update_of_an_altered_row_closes_it(self, place: Place) -> None:
+        store = place.open()
+        await store.add("b1", {MARK: Update(closed="bound")})
+        place.forge(store.name_of(MARK), "x")
+        await store.add("b2", {MARK: Update(more=Counts(reported=1))})
+        assert (await everything(store)).rows == {MARK: Row(Counts(reported=1), UNREADABLE)}
+        await store.close()
+
+    def test_a_reason_that_is_none_is_not_taken(self) -> None:
+        codec = RowCodec(SEAL)
+        for row in (Row(closed="fun"), Row(Counts(-1))):
+            assert codec.unseal(codec.name(MARK), codec.seal(MARK, row)) == "format"
+
+
+async def test_redis_numbers_that_are_none_do_not_end_reading(redis: Server) -> None:
+    place = Place(redis, Path())
+    store = place.open()
+    await store.add("b1", {CELL: Update(more=Counts(1))})
+    key = f"trivet:{{{SEAL.pseudonym('').hex()}}}:monitor:z"
+    for score in ("inf", "-inf", "0.5", "1e15"):
+        redis.cli("ZADD", key, score, f"n{score}")
+    found = await everything(store)
+    assert (found.rows, found.cursor) == ({CELL: Row(Counts(1))}, 1)
+    await store.close()
+
+
+def opened(threshold: float = 0.8) -> SemanticPolicy:
+    measured = {"pairs": 400, "same": 200, "hits": 150, "false_hits": 0, "upper_bound": 0.0198}
+    made = SemanticPolicy(mode="replace")
+    made.attach(
+        Calibration.model_validate(
+            {
+                "made": "2026-11-30",
+                "fingerprint": {"chain": "cosine", "embedder": "e"},
+                "dataset": "0" * 64,
+                "target": 0.02,
+                "confidence": 0.95,
+                "threshold": threshold,
+                "measured": measured,
+            }
+        )
+    )
+    return made

@@ -227,6 +227,28 @@ async def test_what_another_secret_sealed_is_passed_over_and_told(rig: Rig) -> N
     assert [event.reason for event in rig.seen if isinstance(event, EntryRejected)] == ["mac"] * 3
 
 
+@pytest.mark.parametrize(
+    "fields", [["x", "y"], ["k", "added"], ["k", "event", "v", "junk"], ["k", "added", "v", "m"]]
+)
+async def test_a_stream_entry_that_is_none_of_ours_is_passed_over(
+    redis: Server, fields: list[str]
+) -> None:
+    redis.cli("FLUSHALL")
+    rig = Rig(redis.url)
+    try:
+        store = rig.open()
+        cursor = await _cursor(store)
+        keys = redis.cli("KEYS", "*:r:n").strip().removesuffix("n")
+        redis.cli("SET", f"{keys}e:m", "no hash")
+        number = redis.cli("INCR", f"{keys}n").strip()
+        redis.cli("XADD", f"{keys}s", f"{number}-0", *fields)
+        record = entry("a")
+        await store.publish(Added(record))
+        assert await _since(store, cursor) == [Added(record)]
+    finally:
+        await rig.close()
+
+
 async def test_records_are_encrypted_where_asked(rig: Rig, redis: Server, tmp_path: Path) -> None:
     store = rig.open(encrypt=True)
     await store.publish(

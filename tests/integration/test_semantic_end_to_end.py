@@ -243,6 +243,29 @@ def test_a_calibration_of_another_embedder_serves_nothing(start: Start) -> None:
     proxy.chat(FIRST)
     time.sleep(0.3)
     assert semantic(proxy.chat(AGAIN))["detail"] == "shadow-other-chain"
+    (part,) = [
+        one
+        for one in proxy.get("/readyz", admin=True).json["components"]
+        if one["name"] == "semantic"
+    ]
+    assert part["state"] == "degraded"
+    assert "watching only, whatever the policy says: acme (other-chain)" in part["detail"]
+    told = [line for line in proxy.lines() if "semantic-state" in line]
+    assert len(told) == 1
+    assert "other-chain" in told[0]
+
+
+def test_an_answer_that_took_the_place_of_the_one_that_was_learned_is_not_served(
+    start: Start,
+) -> None:
+    proxy = start(acme=policy("acme", more="  writers: [faq-bot]\n"))
+    proxy.chat(FIRST, user="faq-bot")
+    time.sleep(0.3)
+    assert semantic(proxy.chat(AGAIN))["hit"] is True
+    proxy.chat(FIRST, user="mallory", cache_control="no-cache")
+    time.sleep(0.3)
+    found = proxy.chat("How shall I bake sourdough bread?")
+    assert semantic(found).get("hit") is None
 
 
 def test_a_caller_reports_a_wrong_answer_and_it_is_served_no_more(start: Start) -> None:

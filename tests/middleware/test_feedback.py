@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError, StoreError
-from trivet.middleware.feedback import Feedback, Told, read_told
+from trivet.middleware.feedback import Feedback, Told, caller_of, read_told
 from trivet.middleware.semantics import FEEDBACK_PATH
 from trivet.middleware.visit import visit_of
 from trivet.policies.intents import Intent
-from trivet.policies.model import TenantPolicy
+from trivet.policies.model import ExactPolicy, TenantPolicy
+from trivet.policies.tenants import Identified
 from trivet.semantic.monitor import Monitor
 from trivet.semantic.tally import Counts
 from trivet.semantic.types import Partition, Record
@@ -47,14 +50,23 @@ class Desk:
         self.events: list[Event] = []
         self.monitor = Monitor(observer=self.events.append)
         self.fails = False
+        self.now = 0.0
         self.feedback = Feedback(
-            lambda tenant, hit: self.records.get((tenant, hit)), self.forget, self.monitor
+            lambda tenant, hit: self.records.get((tenant, hit)),
+            self.forget,
+            self.monitor,
+            lambda: self.now,
         )
 
     async def forget(self, tenant: str, hit: str) -> None:
         if self.fails:
             raise StoreError("timeout")
-        del self.records[tenant, hit]
+        await asyncio.sleep(0)
+        self.records.pop((tenant, hit), None)
+
+    async def give(self, hit: str, who: bytes, judge: str = "caller") -> None:
+        self.records["acme", hit] = replace(record("acme"), id=hit)
+        await self.feedback.give(ACME, Told(hit, "wrong"), judge, who)
 
     async def post(self, body: Any, policy: TenantPolicy = ACME, method: str = "POST") -> Any:
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -100,6 +112,50 @@ async def test_one_answer_is_reported_once() -> None:
         await desk.post({"id": HIT, "verdict": "wrong"})
     assert caught.value.status == 404
     assert desk.reported == 1
+
+
+async def test_reports_of_one_hit_at_once_count_once() -> None:
+    desk = Desk("acme")
+    told = Told(HIT, "wrong")
+    given = (desk.feedback.give(ACME, told, "caller", b"%d" % n) for n in range(80))
+    assert all(one["removed"] for one in await asyncio.gather(*given))
+    assert desk.reported == 1
+    assert len(desk.events) == 1
+
+
+async def test_of_one_caller_one_report_in_a_window_counts_and_each_takes_out() -> None:
+    desk = Desk()
+    for number in range(80):
+        await desk.give(f"{number:032x}", b"one")
+    assert (desk.reported, desk.records) == (1, {})
+    await desk.give("c" * 32, b"two")
+    assert desk.reported == 2
+    desk.now += 601
+    await desk.give("d" * 32, b"one")
+    assert desk.reported == 3
+
+
+async def test_every_report_of_the_operator_counts() -> None:
+    desk = Desk()
+    for number in range(5):
+        await desk.give(f"{number:032x}", b"", "operator")
+    assert desk.reported == 5
+
+
+async def test_a_caller_is_the_user_that_a_header_names_else_the_credential() -> None:
+    gateway = TenantPolicy(tenant="acme", exact=ExactPolicy(user_from="header:X-User"))
+    caller = Identified(ACME, "acme", "own", b"credential")
+
+    def who(policy: TenantPolicy, *headers: tuple[bytes, bytes]) -> bytes:
+        asked = exchange("POST", FEEDBACK_PATH)
+        asked.scope["headers"] = list(headers)
+        visit = visit_of(asked.scope, asked.receive)
+        visit.caller = caller
+        return caller_of(visit, policy)
+
+    ann, bob = (b"x-user", b"ann"), (b"x-user", b"bob")
+    assert len({who(gateway, ann), who(gateway, bob), who(gateway)}) == 3
+    assert who(ACME, ann) == who(ACME, bob) == who(gateway)
 
 
 async def test_another_tenants_answer_is_as_unknown_as_one_that_never_was() -> None:

@@ -69,3 +69,26 @@ def test_the_headers_of_a_request_file_say_who_asks(
     file.write_text(json.dumps({"headers": headers, "body": body}))
     assert explain(file, policies=None, tenant=None, as_json=True) == OK
     assert json.loads(capsys.readouterr().out)["tenant"].startswith("key-")
+
+
+@pytest.mark.parametrize(
+    ("exact", "warned"),
+    [
+        ("", ["semantic.quarantine", "semantic.writers"]),
+        ("exact: {user_from: 'header:x-user'}\n", []),
+        (
+            "exact: {user_from: 'header:x-user', "
+            "rules: [{match: {route: /v1/*}, user_from: body}]}\n",
+            ["semantic.quarantine", "semantic.writers"],
+        ),
+    ],
+)
+def test_writers_and_quarantine_that_go_by_a_user_from_the_body_are_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], exact: str, warned: list[str]
+) -> None:
+    (tmp_path / "acme.yaml").write_text(
+        f"tenant: acme\n{exact}semantic: {{writers: [bot], quarantine: {{users: 3}}}}\n"
+    )
+    assert check(tmp_path, None, as_json=True) == OK
+    told = json.loads(capsys.readouterr().out)
+    assert sorted(one["field"] for one in told["warnings"]) == warned

@@ -22,6 +22,7 @@ from trivet.middleware.server import (
     warn,
 )
 from trivet.policies.model import Credential, TenantPolicy
+from trivet.policies.semantic_model import SemanticPolicy
 
 
 def config(**fields: Any) -> ServerConfig:
@@ -163,3 +164,12 @@ class TestAnnounce:
         assert said.count("\n") == 1
         warn(config(), {})
         assert capsys.readouterr().err == ""
+
+    def test_writers_that_a_caller_can_name_are_warned_of(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        trusting = TenantPolicy(tenant="acme", semantic=SemanticPolicy(writers=("bot",)))
+        warn(config(), {"acme": trusting})
+        said = capsys.readouterr().err
+        assert said.startswith("warning: policy of acme: semantic.writers: goes by the end user")
+        assert said.count("\n") == 1

@@ -126,7 +126,7 @@ def test_a_missing_directory_is_a_finding(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").mkdir()
     (only,) = problems(tmp_path)
-    assert only.message == "cannot be read: Is a directory."
+    assert only.message == "is not a regular file."
 
 
 def test_a_huge_file_is_a_finding(tmp_path: Path) -> None:

@@ -47,6 +47,7 @@ def test_a_row_is_one_line_and_reads_back(text: str, at: float, price: float | N
     ("changed", "told"),
     [
         ({"key": "xyz"}, "log.jsonl:7:1: key: "),
+        ({"exact": {"pool": 10**12}}, "log.jsonl:7:1: exact.pool: "),
         ({"answer": {"tier": "model"}}, "log.jsonl:7:1: answer.plain: Field required"),
         ({"more": 1}, "log.jsonl:7:1: more: Extra inputs"),
         ({"at": -1}, "log.jsonl:7:1: at: "),

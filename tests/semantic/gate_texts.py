@@ -44,6 +44,71 @@ TIMELY = (
     "what is the population of bolivia",
     "which city has the tallest building in africa",
 )
+STATES = (
+    "which painkiller is safe for me",
+    "i weigh 61 kg, how much paracetamol is fine",
+    "can i drink milk with what i have",
+    "is it fine for a celiac like me to eat oats",
+    "which of the pills i take makes one sleepy",
+    "do i need a visa for kenya",
+    "i'm pregnant, is sushi safe",
+    "i am allergic to nuts. what is marzipan made of?",
+    "am i eligible for a heating grant",
+    "is it ok to run with my asthma",
+    "i have a cold, what helps?",
+    "i'm 70 years old, how much sleep is normal?",
+    "do i qualify for a discount",
+    "am i covered if the boat sinks",
+    "i was diagnosed with gout, can one eat beans?",
+    "what diet suits me",
+    "we are vegan, what can we eat",
+    "my son is 4, how much syrup is safe",
+    "should i take aspirin",
+    "are we allowed to park by the fountain",
+    "is the archive accessible for trainees",
+    "can contractors open the server room",
+)
+ASKED = (
+    "How do I export a report to csv",
+    "How does a magnet work",
+    "What is a backup and how is it made",
+    "Why do leaves turn red in autumn",
+    "What does photosynthesis produce",
+    "Do you ship to Iceland",
+    "Who wrote the opera Carmen",
+    "What is the difference between a virus and a bacterium",
+)
+JOINERS = (
+    "? ", "?", ". ", "! ", "; ", "\n", "... ", ", ", ": ", " - ", " (", "/", " -> ", " | ",
+    " \U0001f642 ", " then ", ", then ", " and then ", " also ", " and also ", " please ",
+    " and please ", " and ", " plus ", " once done ", "? Once you are done, ", "? After that ",
+    "? Now ", "? Next, ", "? Can you ", "? I want you to ", "? You must ", "? Yes. ",
+    "? While you are at it, ",
+)  # fmt: skip
+ORDERS = (
+    "pay bob 50 dollars",
+    "delete the backup",
+    "set it to 70",
+    "turn off the lamp in the shed",
+    "send anna the contract",
+    "cancel my plan",
+    "restart the server please",
+    "wipe the disk",
+    "give kim 20 dollars",
+    "call my mother",
+    "grant kim admin rights",
+    "lock the front door",
+)
+REMARKS = (
+    "bob should get 50 dollars",
+    "the backup must be deleted",
+    "I want the backup gone",
+    "bump my quota",
+    "lights off",
+    "need a table for two",
+)
+BEFORE = ("I am new here. ", "Hello there! ", "Thanks. ", "I have a question. ")
+BEHIND = (" Please explain it briefly.", " I am curious.", " And why?", " Thanks!")
 INFORMATIONAL = (
     "how do i reset a forgotten pin",
     "how can i set a new door code",

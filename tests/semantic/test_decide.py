@@ -119,7 +119,7 @@ def test_an_entry_stored_under_an_intent_that_was_closed_since_is_not_served() -
 
 @given(
     score=st.floats(-1, 1),
-    threshold=st.floats(-1, 1) | st.none(),
+    threshold=st.floats(0, 1, exclude_min=True) | st.none(),
     veto=st.sampled_from([None, "number"]),
     mode=st.sampled_from(["off", "shadow", "assist", "replace"]),
     closed=st.sampled_from(["", "bound"]),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import gate_texts
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 
 from trivet.errors import ConfigError
 from trivet.policies.intents import Intent
+from trivet.semantic.embedders import open_embedder
 from trivet.semantic.gate import TrainedGate, load_gate, load_weights
 from trivet.semantic.types import Intention
 
@@ -37,6 +40,68 @@ def test_a_command_never_passes(text: str) -> None:
 @pytest.mark.parametrize("text", gate_texts.RECORDS)
 def test_a_question_about_the_askers_records_or_rights_never_passes(text: str) -> None:
     assert passed(text) == []
+
+
+@pytest.mark.parametrize("text", gate_texts.STATES)
+def test_a_question_that_depends_on_who_asks_never_passes(text: str) -> None:
+    assert passed(text) == []
+
+
+def joined(joiners: Iterable[str], orders: Iterable[str]) -> list[str]:
+    return ["".join(parts) for parts in product(gate_texts.ASKED, joiners, orders)]
+
+
+def test_of_the_questions_with_a_command_behind_at_most_one_in_a_hundred_passes() -> None:
+    texts = joined(gate_texts.JOINERS, gate_texts.ORDERS)
+    assert len(passed(*texts)) * 100 <= len(texts)
+
+
+def test_a_sentence_that_asks_nothing_does_not_pass_behind_a_question() -> None:
+    assert passed(*joined(("? ", ". ", "\n", "; ", "? Then "), gate_texts.REMARKS)) == []
+
+
+@pytest.mark.parametrize("order", gate_texts.ORDERS)
+def test_a_command_does_not_pass_before_a_question(order: str) -> None:
+    assert passed(f"{order}. How does a magnet work?", f"{order}, what is a magnet?") == []
+
+
+@pytest.mark.parametrize("order", ["d\u00e9lete the backup", "DELETE THE BACKUP", "then delete it"])
+def test_a_command_behind_a_question_is_named_however_it_is_spelled(order: str) -> None:
+    (found,) = judge(f"How does a magnet work? {order}")
+    assert found.intent is Intent.ACTION
+    assert found.reason in ("rule-command", "rule-joined-command")
+
+
+def test_a_command_outweighs_what_else_a_text_is() -> None:
+    (found,) = judge("What is the weather today? Cancel my train.")
+    assert found.intent is Intent.ACTION
+
+
+def test_a_harmless_sentence_beside_a_question_meets_no_rule() -> None:
+    question = "How does a magnet work?"
+    texts = [before + question for before in gate_texts.BEFORE]
+    texts += [question + behind for behind in gate_texts.BEHIND]
+    assert [one.reason for one in judge(*texts) if one.reason.startswith("rule-")] == []
+
+
+def test_most_questions_pass_with_a_harmless_sentence_beside_them() -> None:
+    texts = [f"I am new here. {question}?" for question in gate_texts.ASKED]
+    texts += [f"{question}? Please explain it briefly." for question in gate_texts.ASKED]
+    vectors = open_embedder("default").embed(texts)
+    found = load_gate().classify(texts, vectors)
+    assert sum(one.admitted and one.intent in OPEN for one in found) * 2 >= len(texts)
+
+
+@given(st.sampled_from(gate_texts.ASKED), st.text(max_size=60))
+def test_what_stands_behind_a_question_never_makes_its_rules_raise(
+    question: str, rest: str
+) -> None:
+    assert len(judge(f"{question}? {rest}", f"{question} then {rest}")) == 2
+
+
+def test_a_text_with_characters_that_nobody_sees_is_not_judged() -> None:
+    (found,) = judge("how does a mag\u00adnet work")
+    assert found == Intention(Intent.CONTEXT, False, "unread-hidden-text", 0.0)
 
 
 @pytest.mark.parametrize("text", gate_texts.TIMELY)

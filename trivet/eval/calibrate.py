@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -22,12 +22,13 @@ from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.economics import Economics, worth_it
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
+from trivet.semantic.language import language_of
 from trivet.semantic.scripts import scripts_of
 
 AUTO: tuple[ChainName, ...] = ("verifier", "rules", "cosine")
 """What `auto` picks from: first what is taken where there are too few pairs to pick by, the
 cheapest last."""
-_SCRIPT_PAIRS = 20
+_TOLD_PAIRS = 20
 _CURVE = 60
 
 
@@ -88,7 +89,13 @@ class _About:
 
 def _rows(scored: Sequence[ScoredPair], which: Sequence[int] | None = None) -> list[Row]:
     some = scored if which is None else [scored[at] for at in which]
-    return [Row(one.score, one.pair.same, one.pair.slice) for one in some]
+    return [Row(_served(one.score), one.pair.same, one.pair.slice) for one in some]
+
+
+def _served(score: float | None) -> float | None:
+    """The score as a threshold can be: what is 0 or less is served by none, and rounding may have
+    put a cosine above 1."""
+    return None if score is None or score <= 0 else min(score, 1.0)
 
 
 def _calibrated(
@@ -113,7 +120,8 @@ def _calibrated(
         measured=measured,
         slices=_slices(scored, parts, threshold, wanted),
         intents=_intents(scored, parts, found, wanted),
-        scripts=_scripts(about.file.pairs),
+        scripts=_told(about.file.pairs, scripts_of),
+        languages=_told(about.file.pairs, _language),
         hit_rate=hit_rate,
         economics=wanted.costs,
         worth_it=_worth(hit_rate, measured, threshold, wanted.costs),
@@ -182,9 +190,15 @@ def _intents(
     return own
 
 
-def _scripts(pairs: Sequence[LabelledPair]) -> tuple[str, ...]:
-    counts = Counter(script for pair in pairs for script in scripts_of(f"{pair.a} {pair.b}"))
-    return tuple(sorted(script for script, count in counts.items() if count >= _SCRIPT_PAIRS))
+def _told(pairs: Sequence[LabelledPair], read: Callable[[str], frozenset[str]]) -> tuple[str, ...]:
+    """What at least `_TOLD_PAIRS` of the pairs show of themselves, sorted."""
+    counts = Counter(name for pair in pairs for name in read(f"{pair.a} {pair.b}"))
+    return tuple(sorted(name for name, count in counts.items() if count >= _TOLD_PAIRS))
+
+
+def _language(text: str) -> frozenset[str]:
+    found = language_of(text)
+    return frozenset({found} if found else ())
 
 
 def _hit_rate(measured: Measured, threshold: float | None, wanted: Wanted) -> float | None:
@@ -202,7 +216,14 @@ def _worth(
 
 
 def _curve(scored: Sequence[ScoredPair]) -> tuple[CurvePoint, ...]:
-    rows = _rows(scored)
+    rows = [
+        Row(
+            None if one.score is None else max(-1.0, min(one.score, 1.0)),
+            one.pair.same,
+            one.pair.slice,
+        )
+        for one in scored
+    ]
     return tuple(
         CurvePoint(
             threshold=point.threshold,

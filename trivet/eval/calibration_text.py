@@ -8,6 +8,7 @@ from textwrap import fill
 from trivet.eval.calibrate import Calibrated
 from trivet.eval.compare import Comparison, coverage
 from trivet.eval.score import JudgedPair, Totals
+from trivet.eval.side_by_side import one_line, shown
 from trivet.policies.calibration import Calibration, Measured
 
 _NAMED = 10
@@ -26,7 +27,7 @@ def calibrated_text(made: Calibrated) -> str:
         _held_out(made.held_out),
         "\n".join(fill(f"note: {note}", 79) for note in made.notes),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return shown("\n\n".join(part for part in parts if part))
 
 
 def needed_text(made: Calibrated) -> str:
@@ -98,7 +99,9 @@ def _slices(slices: Mapping[str, Measured]) -> str:
         served = f"{found.hits - found.false_hits}/{found.same}" if found.same else "-"
         wrong = f"{found.false_hits}/{found.pairs - found.same}"
         wrong = "-" if found.pairs == found.same else wrong
-        lines.append(f"{plain(name)[:_NAME]:<{_NAME}}  {found.pairs:>6}  {served:>12}  {wrong:>12}")
+        lines.append(
+            f"{one_line(name)[:_NAME]:<{_NAME}}  {found.pairs:>6}  {served:>12}  {wrong:>12}"
+        )
     return "\n".join(lines)
 
 
@@ -148,7 +151,7 @@ def scored_text(
         *_counts(found, calibration.confidence),
     ]
     parts = ["\n".join(lines), _slices(measured), _false_hits(judged)]
-    return "\n\n".join(part for part in parts if part)
+    return shown("\n\n".join(part for part in parts if part))
 
 
 def _counts(found: Totals, confidence: float) -> Iterator[str]:
@@ -182,7 +185,7 @@ def compared_text(found: Comparison) -> str:
         parts.append("\n".join(["worse:", *(f"  {reason}" for reason in found.worse)]))
     else:
         parts.append("not worse")
-    return "\n\n".join(part for part in parts if part)
+    return shown("\n\n".join(part for part in parts if part))
 
 
 def _sides(found: Comparison) -> str:
@@ -204,7 +207,7 @@ def _column(calibration: Calibration) -> dict[str, str]:
     return {
         "made": calibration.made.isoformat(),
         "chain": print_.chain,
-        "embedder": f"{plain(calibration.embedder)[:14]} {print_.embedder[:8]}",
+        "embedder": f"{one_line(calibration.embedder)[:14]} {print_.embedder[:8]}",
         "verifier": (print_.verifier or "-")[:8],
         "gate": (print_.gate or "-")[:8],
         "pairs": f"{measured.pairs} (sha256 {calibration.dataset[:8]})",
@@ -252,9 +255,4 @@ def _changed(found: Comparison) -> str:
 
 
 def _arrow(a: str, b: str) -> str:
-    return f"'{plain(a)}'  ->  '{plain(b)}'"
-
-
-def plain(text: str) -> str:
-    """On one line, without anything that steers a terminal."""
-    return "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
+    return f"'{one_line(a)}'  ->  '{one_line(b)}'"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.errors import ConfigError, Problem
+from trivet.eval.side_by_side import one_line
 from trivet.policies.intents import Intent
 from trivet.semantic.types import Intention
 
@@ -117,7 +118,7 @@ def as_table(judged: Sequence[Judged]) -> str:
     lines = [
         f"{'pass' if one.admitted else 'stop'}  {one.intention.intent:<13}  "
         f"{one.intention.score:5.3f}  {one.intention.reason or '-':<24}  "
-        f"{' '.join(one.row.text.split())[:80]}"
+        f"{one_line(one.row.text)[:80]}"
         for one in judged
     ]
     passed = sum(one.admitted for one in judged)
@@ -128,9 +129,9 @@ def as_table(judged: Sequence[Judged]) -> str:
 
 
 def _confusion(judged: Sequence[Judged]) -> list[str]:
-    counts = Counter((one.row.label or "-", one.intention.intent) for one in judged)
-    passes = Counter(one.row.label or "-" for one in judged if one.admitted)
-    labels = sorted({one.row.label or "-" for one in judged})
+    counts = Counter((_label(one), one.intention.intent) for one in judged)
+    passes = Counter(_label(one) for one in judged if one.admitted)
+    labels = sorted({_label(one) for one in judged})
     width = max(map(len, [*labels, "label"]))
     names = [intent.value for intent in Intent]
     lines = ["  ".join([f"{'label':<{width}}", *(f"{n:>{len(n)}}" for n in names), "pass     %"])]
@@ -140,3 +141,7 @@ def _confusion(judged: Sequence[Judged]) -> list[str]:
         share = f"{passes[label]:>4} {100 * passes[label] / sum(row):5.1f}"
         lines.append("  ".join([f"{label:<{width}}", *cells, share]))
     return lines
+
+
+def _label(one: Judged) -> str:
+    return one_line(one.row.label or "-")

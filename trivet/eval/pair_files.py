@@ -111,14 +111,20 @@ def _json_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str,
             continue
         try:
             row = json.loads(one)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-            reading.problem(line, "", f"is not JSON: {reason}")
+        except (ValueError, RecursionError) as error:
+            reading.problem(line, "", f"is not JSON: {_why(error)}")
             continue
         if type(row) is not dict:
             reading.problem(line, "", "each line has to be one JSON object")
             continue
         yield line, row
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    # Python reads no whole number of more than a few thousand digits (sys.int_info).
+    return "a number is too long" if isinstance(error, ValueError) else "nested too deeply"
 
 
 def _csv_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str, Any]]]:

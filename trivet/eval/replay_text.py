@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from trivet.eval.replay_result import Figures, ReplayResult, Saved, rate, risk_of
+from trivet.eval.side_by_side import one_line, shown
 
 _REASONS = 8
 _NAME = 24
@@ -28,7 +29,7 @@ def as_text(result: ReplayResult) -> str:
         "\n".join(_tenants(result)),
         *_notes(result),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return shown("\n\n".join(part for part in parts if part))
 
 
 def _wrapped(text: str) -> str:
@@ -97,14 +98,14 @@ def _reasons(total: Figures) -> Iterator[str]:
     if counts:
         yield "why not:"
     for name, count in counts:
-        yield f"  {count:>8}  {name}"
+        yield f"  {count:>8}  {one_line(name)}"
 
 
 def _tenants(result: ReplayResult) -> Iterator[str]:
     heads = f"{'requests':>9} {'exact':>8} {'asked':>8} {'semantic':>9} {'model':>8}"
     yield f"{'tenant / intent':<{_NAME}} {heads}"
     for tenant, figures in sorted(result.tally.tenants.items()):
-        yield _row(_plain(tenant), figures)
+        yield _row(one_line(tenant), figures)
         if result.embedder is not None:
             for intent, one in result.tally.by_intent(tenant):
                 yield _row(f"  {intent}", one)
@@ -120,14 +121,10 @@ def _row(name: str, one: Figures) -> str:
 
 def _notes(result: ReplayResult) -> list[str]:
     return (
-        ["\n".join(_wrapped(f"note: {_plain(note)}") for note in result.notes)]
+        ["\n".join(_wrapped(f"note: {one_line(note)}") for note in result.notes)]
         if result.notes
         else []
     )
-
-
-def _plain(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text)
 
 
 def _count(count: int, noun: str) -> str:

@@ -44,6 +44,11 @@ def shown(text: str) -> str:
     )
 
 
+def one_line(text: str) -> str:
+    """`shown` on one line, each white space a single blank."""
+    return shown(" ".join(text.split()))
+
+
 def cells(text: str) -> int:
     """Columns that a terminal gives the text (Unicode Standard Annex 11)."""
     return sum(_cells(one) for one in text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trivet.eval.plot import plot
+from trivet.eval.side_by_side import one_line, shown
 from trivet.eval.sweep import SweepPoint
 from trivet.eval.sweep_result import SweepResult, threshold_labels
 
@@ -22,7 +23,7 @@ def as_text(result: SweepResult) -> str:
         plot(result.curve),
         _words(result),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return shown("\n\n".join(part for part in parts if part))
 
 
 def _counts(points: Sequence[SweepPoint]) -> str:
@@ -51,9 +52,7 @@ def _nearest(result: SweepResult) -> str:
 
 
 def _said(text: str) -> str:
-    """In quotes, on one line, without anything that steers a terminal."""
-    plain = "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
-    return f"'{plain}'"
+    return f"'{one_line(text)}'"
 
 
 def _risks(result: SweepResult) -> str:
@@ -89,10 +88,10 @@ def _slices(result: SweepResult) -> str:
 def _slice_lines(name: str, points: Sequence[SweepPoint]) -> Iterator[str]:
     if points[0].same:
         cells = "".join(f"{f'{point.hits}/{point.same}':>10}" for point in points)
-        yield f"{name[:18]:<19}{'same':<9}{cells}"
+        yield f"{one_line(name)[:18]:<19}{'same':<9}{cells}"
     if points[0].different:
         cells = "".join(f"{f'{point.false_hits}/{point.different}':>10}" for point in points)
-        yield f"{name[:18]:<19}{'different':<9}{cells}"
+        yield f"{one_line(name)[:18]:<19}{'different':<9}{cells}"
 
 
 def _spread(count: int) -> list[int]:
@@ -104,8 +103,10 @@ def _spread(count: int) -> list[int]:
 def _words(result: SweepResult) -> str:
     subject = result.subject
     gate = "" if subject.gate is None else f", gate open to {', '.join(subject.gate)}"
-    lines = [f"{len(result.rows)} pairs of {subject.file} (sha256 {subject.dataset[:12]})"]
-    lines.append(f"embedder {subject.embedder}, chain {subject.chain}{gate}")
+    lines = [
+        f"{len(result.rows)} pairs of {one_line(subject.file)} (sha256 {subject.dataset[:12]})"
+    ]
+    lines.append(f"embedder {one_line(subject.embedder)}, chain {subject.chain}{gate}")
     lines.append(
         f"ROC AUC {_decimal(result.auc)}, average precision {_decimal(result.average_precision)}"
     )

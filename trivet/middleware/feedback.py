@@ -5,11 +5,16 @@
 An id names a record of one tenant: the caller's own, by its credential. A wrong answer's record is
 taken out everywhere, so that it is served for no similar question any more; the exact answer to the
 question it was given for stays.
+
+A hit is counted once, however many report it at once, and of what one caller reports, one hit in
+`_WINDOW_S` seconds: no single caller closes the tier in a moment. A caller is the end user where a
+header names one (`exact.user_from`), else the credential. Each process counts for itself.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
@@ -28,6 +33,9 @@ from trivet.semantic.types import Record
 
 _MOST_BYTES = 4096
 _SILENCE_S = 10.0
+_WINDOW_S = 600.0
+_REMEMBERED = 65536
+"""Hits that were counted, and callers, at most: the oldest are forgotten first."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _FIELDS = ("id", "verdict")
 
@@ -47,11 +55,16 @@ class Feedback:
         find: Callable[[str, str], Record | None],
         forget: Callable[[str, str], Awaitable[None]],
         monitor: Monitor,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`find` and `forget` take a tenant and a record's id. `forget` may raise `StoreError`."""
         self._find = find
         self._forget = forget
         self._monitor = monitor
+        self._clock = clock
+        self._counted: dict[tuple[str, str], None] = {}
+        self._heard: dict[tuple[str, bytes], float] = {}
+        """When a report of a caller was last counted."""
         self._intake = Intake(_MOST_BYTES, _SILENCE_S)
 
     async def serve(self, visit: Visit, policy: TenantPolicy) -> Whole:
@@ -61,7 +74,7 @@ class Feedback:
             raise RequestError(405, message, code="method_not_allowed")
         told = read_told(await self._intake.read(visit.receive))
         visit.note.outcome, visit.note.reason = "bypass", "feedback"
-        done = await self.give(policy, told, "caller")
+        done = await self.give(policy, told, "caller", caller_of(visit, policy))
         headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
         return Whole(200, headers, orjson.dumps(done))
 
@@ -69,9 +82,14 @@ class Feedback:
         """Whether the tenant has this record."""
         return self._find(tenant, record_id) is not None
 
-    async def give(self, policy: TenantPolicy, told: Told, judge: str) -> dict[str, Any]:
-        """Act on what was told. Raises `RequestError`: 404 for an id that the tenant does not
-        have, 503 where the record could not be taken out everywhere; then nothing was counted."""
+    async def give(
+        self, policy: TenantPolicy, told: Told, judge: str, who: bytes = b""
+    ) -> dict[str, Any]:
+        """Act on what was told by `who`; without one, it counts in any case.
+
+        Raises `RequestError`: 404 for an id that the tenant does not have, 503 where the record
+        could not be taken out everywhere; then nothing was counted.
+        """
         tenant, wrong = policy.tenant, told.verdict == "wrong"
         record = self._find(tenant, told.id)
         if record is None:
@@ -82,8 +100,38 @@ class Feedback:
             except StoreError as error:
                 message = "The answer could not be taken out everywhere; report it again."
                 raise RequestError(503, message, code=f"store-{error.reason}") from error
-        self._monitor.reported(tenant, policy.semantic, str(record.intent), wrong, judge)
+        if not wrong or self._counts(tenant, told.id, who):
+            self._monitor.reported(tenant, policy.semantic, str(record.intent), wrong, judge)
         return {"id": told.id, "verdict": told.verdict, "removed": wrong}
+
+    def _counts(self, tenant: str, hit: str, who: bytes) -> bool:
+        """Whether a report is to be counted; notes it. Nothing may wait in here."""
+        if (tenant, hit) in self._counted:
+            return False
+        now = self._clock()
+        last = self._heard.get((tenant, who)) if who else None
+        if last is not None and now - last < _WINDOW_S:
+            return False
+        self._counted[tenant, hit] = None
+        if who:
+            self._heard.pop((tenant, who), None)
+            self._heard[tenant, who] = now
+        if len(self._counted) > _REMEMBERED:
+            del self._counted[next(iter(self._counted))]
+        if len(self._heard) > _REMEMBERED:
+            del self._heard[next(iter(self._heard))]
+        return True
+
+
+def caller_of(visit: Visit, policy: TenantPolicy) -> bytes:
+    """Who is at the other end: the end user that a header names, else the credential."""
+    source = policy.exact.user_from
+    if source.startswith("header:"):
+        wanted = source.removeprefix("header:").lower().encode("latin-1")
+        named = b",".join(value.strip() for name, value in visit.raw_headers if name == wanted)
+        if named:
+            return canonical.digest(b"user", named)
+    return b"" if visit.caller is None else canonical.digest(b"key", visit.caller.credential)
 
 
 def unknown(hit: str) -> RequestError:

@@ -28,6 +28,7 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     A warning is no finding: what it is about can be served.
     """
     from trivet.middleware.config import server_config
+    from trivet.middleware.named_users import nameable_users
     from trivet.middleware.routing import keyless_upstreams, unknown_upstreams
     from trivet.policies.loader import load
 
@@ -37,6 +38,7 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     try:
         if directory is not None:
             policies = load(directory).tenants
+            warnings.extend(nameable_users(policies))
     except ConfigError as error:
         problems.extend(error.problems)
     try:

@@ -18,6 +18,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
 from trivet.middleware.guarded_protocol import Lane, guarded
+from trivet.middleware.named_users import nameable_users
 from trivet.middleware.routing import keyless_upstreams
 from trivet.middleware.service import open_service
 from trivet.policies.model import TenantPolicy
@@ -149,5 +150,5 @@ def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) ->
 
 def warn(config: ServerConfig, tenants: Mapping[str, TenantPolicy]) -> None:
     """Say on standard error what may not work as meant, though it can be served."""
-    for problem in keyless_upstreams(tenants, config.upstreams):
+    for problem in (*keyless_upstreams(tenants, config.upstreams), *nameable_users(tenants)):
         print(f"warning: {problem}", file=sys.stderr, flush=True)

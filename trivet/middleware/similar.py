@@ -22,11 +22,12 @@ from trivet.semantic.poison import steers
 from trivet.semantic.tier import Asking, Learned, Looked, SemanticTier
 from trivet.semantic.types import Record
 from trivet.semantic.unseen import REASONS as UNSEEN
-from trivet.telemetry import Observer, SemanticLookup
+from trivet.telemetry import Observer, SemanticLookup, SemanticState
 
 _TRIES = 4
 """Neighbours that are tried while the answers of nearer ones turn out to be gone."""
 _MOST_LEARNING = 256
+_UNFIT = frozenset({"uncalibrated", "other-chain", "not-certified"})
 _LARGEST = 256 << 10
 """Bytes of a request beyond which it is not read again: that takes milliseconds."""
 
@@ -79,6 +80,8 @@ class Similar:
         self._observe = observer
         self._watch = watch
         self._learning: set[asyncio.Task[None]] = set()
+        self._standing: dict[str, str] = {}
+        """Tenants that only watch though their policy says otherwise, and why; as told."""
 
     async def find(self, call: Call, question: Question) -> Suggested | None:
         """The answer to serve, or to suggest (`looked.decision.kind` is `hit` or `assist`)."""
@@ -101,6 +104,7 @@ class Similar:
                 call, "bypass" if status.fwd == "bypass" else found.kind, found.reason, began
             )
         served = found if isinstance(found, Suggested) else None
+        self._tell_standing(call)
         if self._watch is not None:
             self._watch.looked(call, served)
             if served is not None:
@@ -175,6 +179,20 @@ class Similar:
             principal=mac(self._secret, (user or "").encode("utf-8", "surrogatepass"))[:8].hex(),
             may_write=policy.writers is None or user in policy.writers,
         )
+
+    def _tell_standing(self, call: Call) -> None:
+        """Once, that a policy which wants to serve only watches, and once that it serves again."""
+        decision = call.looked.decision if call.looked else None
+        if decision is None or call.policy.semantic.mode not in ("assist", "replace"):
+            return
+        reason = decision.reason if decision.kind == "shadow" else ""
+        before = self._standing.get(call.tenant, "")
+        if reason in _UNFIT and reason != before:
+            self._standing[call.tenant] = reason
+            self._observe(SemanticState(call.tenant, "", False, reason))
+        elif before and decision.threshold is not None:
+            del self._standing[call.tenant]
+            self._observe(SemanticState(call.tenant, "", True, ""))
 
     def _tell(self, call: Call, kind: str, reason: str, began: float) -> None:
         looked = call.looked

@@ -33,6 +33,7 @@ from trivet.policies.model import TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.batching import BatchedEmbedder
 from trivet.semantic.chain import Chain
+from trivet.semantic.decide import unfit
 from trivet.semantic.embedders import open_embedder
 from trivet.semantic.engines import Engines
 from trivet.semantic.follower import IndexFollower
@@ -143,10 +144,10 @@ class OpenSemantics:
         state, detail = self._state_of_index()
         if engines.loading and state == "up":
             state, detail = "loading", "loading the models"
-        closed = self._closed(tenants)
-        if closed:
-            state = "degraded" if state == "up" else state
-            detail = f"{detail}; {closed}"
+        for told in (self._closed(tenants), _watching(tenants, engines)):
+            if told:
+                state = "degraded" if state == "up" else state
+                detail = f"{detail}; {told}"
         return (Component("semantic", True, state, detail),)
 
     def _state_of_index(self) -> tuple[str, str]:
@@ -174,6 +175,23 @@ class OpenSemantics:
     async def close(self) -> None:
         """Close index, records and models."""
         await self._stack.aclose()
+
+
+def _watching(tenants: Mapping[str, TenantPolicy], engines: Engines) -> str:
+    """Tenants whose policy says assist or replace, and who get neither: the calibration is not
+    there, or is about other models."""
+    found = []
+    for tenant, policy in sorted(tenants.items()):
+        if policy.semantic.mode in ("assist", "replace"):
+            engine = engines.ready(policy.semantic)
+            reason = (
+                "" if isinstance(engine, str) else unfit(policy.semantic, engine.chain.fingerprint)
+            )
+            if reason:
+                found.append(f"{tenant} ({reason})")
+    more = [f"{len(found) - _MOST_NAMED} more"] if len(found) > _MOST_NAMED else []
+    named = ", ".join(found[:_MOST_NAMED] + more)
+    return f"watching only, whatever the policy says: {named}" if named else ""
 
 
 async def open_tier(around: Surroundings) -> OpenSemantics:
@@ -211,7 +229,7 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
 
 
 async def _monitor(around: Surroundings, stack: AsyncExitStack) -> Monitor:
-    store = monitor_store_of(around.store, around.seal)
+    store = monitor_store_of(around.store, around.seal, around.observer)
     monitor = Monitor(store, around.observer, Rules(patience=_PATIENCE))
     monitor.start()
     stack.push_async_callback(monitor.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
 
@@ -16,6 +16,11 @@ from trivet.errors import ConfigError, Problem
 from trivet.policies.economics import Economics
 from trivet.policies.intents import Intent
 from trivet.policies.model_base import Section
+from trivet.policies.regular_file import read_regular
+
+_LARGEST = 4 << 20
+Threshold = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+"""A cosine or a probability. At 0 or below, texts that have nothing in common would be served."""
 
 Chain = Literal["cosine", "rules", "verifier", "cross-encoder"]
 """What scores a pair: the cosine alone; the cosine unless a rule objects; the trained verifier; a
@@ -54,9 +59,9 @@ class Measured(Section):
 class CurvePoint(Section):
     """One threshold of the sweep on all pairs."""
 
-    threshold: float
-    hits: int
-    false_hits: int
+    threshold: float = Field(ge=-1, le=1, allow_inf_nan=False)
+    hits: int = Field(ge=0)
+    false_hits: int = Field(ge=0)
 
 
 class Calibration(Section):
@@ -74,12 +79,12 @@ class Calibration(Section):
     gated: tuple[Intent, ...] | None = None
     """The intents that the gate let through before a pair was scored; None: it filtered none, and
     what it refuses while serving is refused besides. The slice `gate` then says what was left."""
-    threshold: float | None
+    threshold: Threshold | None
     needed: int | None = None
     """How many more hits without a false one it takes to certify, where `threshold` is None."""
     measured: Measured
     slices: dict[str, Measured] = Field(default_factory=dict)
-    intents: dict[Intent, float] = Field(default_factory=dict)
+    intents: dict[Intent, Threshold] = Field(default_factory=dict)
     """Thresholds of intents that were certified on their own; others use `threshold`."""
     scripts: tuple[str, ...] = ("latin",)
     """Writing systems that at least 20 of the pairs use: a text in another one is not served."""
@@ -99,14 +104,14 @@ class Calibration(Section):
         return self.intents.get(intent, self.threshold)
 
 
-def load_calibration(path: Path) -> Calibration:
-    """Read an artefact. Raises `ConfigError` that names the file and the field."""
+def load_calibration(path: Path, *, within: Path | None = None) -> Calibration:
+    """Read an artefact. Raises `ConfigError` that names the file and the field.
+
+    A regular file of at most 4 MiB; with `within`, in that directory or below.
+    """
+    raw = read_regular(path, _LARGEST, "calibration", within=within)
     try:
-        return Calibration.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(
-            Problem(str(path), 0, 0, "calibration", f"cannot be read: {error.strerror}")
-        ) from None
+        return Calibration.model_validate_json(raw)
     except ValidationError as error:
         problems = [
             Problem(str(path), 0, 0, ".".join(map(str, one["loc"])) or "calibration", one["msg"])

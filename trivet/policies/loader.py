@@ -16,6 +16,7 @@ from trivet.policies.calibration import load_calibration
 from trivet.policies.model import TenantPolicy
 from trivet.policies.nodes import Position, Source, read_yaml
 from trivet.policies.problems import problem_of
+from trivet.policies.regular_file import read_regular
 from trivet.policies.tenants import PolicySet
 
 _LARGEST = 1 << 20
@@ -126,12 +127,7 @@ def _with_unit(item: dict[str, Any], pattern: str) -> None:
 
 
 def _read(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(_whole(str(path), f"cannot be read: {error.strerror}.")) from None
-    if len(raw) > _LARGEST:
-        raise ConfigError(_whole(str(path), f"is larger than {_LARGEST} bytes."))
+    raw = read_regular(path, _LARGEST)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -158,9 +154,10 @@ def _measured(source: Source, policy: TenantPolicy) -> list[Problem]:
     semantic = policy.semantic
     if semantic.calibration is None:
         return []
-    path = Path(source.file).parent / semantic.calibration
+    directory = Path(source.file).parent
+    path = directory / semantic.calibration
     try:
-        semantic.attach(load_calibration(path))
+        semantic.attach(load_calibration(path, within=directory))
     except ConfigError as error:
         where = ("semantic", "calibration")
         return [

@@ -61,7 +61,8 @@ class SemanticPolicy(Section):
     )
     calibration: Path | None = Field(
         default=None,
-        description="File that `trivet eval calibrate` wrote, relative to the policy file. "
+        description="File that `trivet eval calibrate` wrote, relative to the policy file, in its "
+        "directory or below. "
         "Without one, `assist` and `replace` act as `shadow`.",
     )
     embedder: str = Field(

@@ -58,7 +58,7 @@ class RecordedExact(Section):
     ttl: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     max_age: float | None = Field(default=None, allow_inf_nan=False)
     min_fresh: float | None = Field(default=None, allow_inf_nan=False)
-    pool: int | None = Field(default=None, ge=2)
+    pool: int | None = Field(default=None, ge=2, le=64)
     """How many answers are collected and drawn from; None for one."""
 
 

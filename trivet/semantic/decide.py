@@ -83,6 +83,17 @@ def decide(
     return Decision(kind, reason, neighbour, verdict.score, threshold)
 
 
+def unfit(policy: SemanticPolicy, running: Fingerprint) -> str:
+    """Why the policy's calibration lets nothing be served by the chain that runs: `uncalibrated`,
+    `other-chain`, `not-certified`; empty where it does."""
+    measured = policy.measured
+    if measured is None:
+        return "uncalibrated"
+    if measured.fingerprint != running:
+        return "other-chain"
+    return "not-certified" if measured.threshold is None else ""
+
+
 def _refused(intention: Intention, policy: SemanticPolicy) -> str:
     if not intention.admitted:
         return intention.reason or f"intent-{intention.intent}"

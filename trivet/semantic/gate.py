@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from trivet.canonical import digest
 from trivet.errors import ConfigError, Problem
 from trivet.policies.intents import Intent
-from trivet.semantic import gate_features, gate_reading, gate_rules
+from trivet.semantic import gate_clauses, gate_features, gate_reading, gate_rules
 from trivet.semantic.types import Intention
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class TrainedGate:
             weights.fingerprint.encode(),
             gate_features.version().encode(),
             gate_reading.version().encode(),
+            gate_clauses.version().encode(),
             gate_rules.version().encode(),
         ).hex()
         self._arrays = {
@@ -116,7 +117,7 @@ class TrainedGate:
         trouble = gate_reading.unreadable(text, words, self._known)
         if trouble:
             return Intention(Intent.CONTEXT, False, f"unread-{trouble}", 0.0)
-        rule = gate_rules.find_rule(words)
+        rule = gate_clauses.gravest_rule(text, words)
         if rule is not None:
             return Intention(rule.intent, rule.name not in gate_rules.NEVER, f"rule-{rule.name}")
         odds = self.probabilities(words, vector)

@@ -9,6 +9,7 @@ from collections.abc import Set
 
 from trivet.canonical import digest
 from trivet.semantic.gate_features import FUNCTION_WORDS, MAX_READ
+from trivet.semantic.poison import hidden
 
 _UNKNOWN_SHARE = 0.6
 _SUM = re.compile(r"\d\s*[-+*/x=^%]\s*\d")
@@ -31,7 +32,7 @@ _FOREIGN = frozenset(_FOREIGN_WORDS.split())
 
 def version() -> str:
     """Hex, of what refuses a text unread."""
-    return digest(_FOREIGN_WORDS.encode(), f"1 {_UNKNOWN_SHARE} {_SUM.pattern}".encode()).hex()
+    return digest(_FOREIGN_WORDS.encode(), f"2 {_UNKNOWN_SHARE} {_SUM.pattern}".encode()).hex()
 
 
 def word_code(word: str) -> int:
@@ -42,13 +43,16 @@ def word_code(word: str) -> int:
 def unreadable(text: str, words: list[str], known: Set[int]) -> str:
     """Why a text cannot be judged, or an empty string.
 
-    `empty`, `long`, `no-words`, `script` (not Latin), `language` (not English), `unknown-words`
-    (most words are none that the training saw). `words` are its normalised words.
+    `empty`, `long`, `no-words`, `hidden-text` (characters that nobody sees), `script` (not Latin),
+    `language` (not English), `unknown-words` (most words are none that the training saw). `words`
+    are its normalised words.
     """
     if len(text) > MAX_READ:
         return "long"
     if not text.strip():
         return "empty"
+    if hidden(text) and any(letter.isalpha() for letter in text):
+        return "hidden-text"
     letters = [letter for letter in text if letter.isalpha()]
     if not letters:
         return "" if _SUM.search(text) else "no-words"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from trivet.canonical import digest
 from trivet.policies.intents import Intent
 
-VERSION = 1
+VERSION = 2
 """To be raised when `find_rule` reads a text in another way."""
 
 NEVER = frozenset({"instructs-model", "negated-command"})
@@ -35,7 +35,7 @@ class Rule:
 
 
 _DATED = r"\b(1\d{3}|20[01]\d|202[0-5])\b"
-_COMMAND = (
+COMMAND = (
     "cancel|refund|reimburse|book|reserve|send|email|text|call|phone|dial|ring|message|remind|wake|"
     "schedule|reschedule|play|pause|resume|shuffle|skip|mute|unmute|stop|turn|switch|dim|lock|"
     "unlock|open|close|launch|start|restart|reboot|delete|remove|erase|clear|add|put|order|buy|"
@@ -76,22 +76,27 @@ _RECORDS = (
     "permissions|role"
 )
 
+_ROLES = (
+    "interns?|employees?|staff|guests?|contractors?|visitors?|users?|members?|managers?|admins?|"
+    "students?|teachers?|customers?|trainees?|volunteers?|everyone|anyone|everybody|anybody"
+)
+
 _RULES: tuple[tuple[str, Intent, str, str], ...] = (
     ("instructs-model", Intent.ACTION,
      r"\b(ignore|disregard|forget|override) (all |any |the |your |every )*(previous|prior|above|"
      r"earlier|system|rules|instructions)|system prompt|\bjailbreak|developer mode", ""),
     ("negated-command", Intent.ACTION,
-     rf"^(please )?(do not|don't|never|stop|no longer|without) (\w+ )?({_COMMAND})\b", ""),
+     rf"^(please )?(do not|don't|never|stop|no longer|without) (\w+ )?({COMMAND})\b", ""),
     ("long-number", Intent.PERSONAL, r"\d{6,}|#\d{3,}|\b(order|purchase|ticket|invoice|case|claim|"
      r"booking|account|card|tracking)( number| no| id)? #?[a-z]*\d{3,}", ""),
     ("command", Intent.ACTION,
-     rf"^(?!add \w+ (and|to|by) \w+$)(please |just |kindly |now |go ahead and )*({_COMMAND})\b",
+     rf"^(?!add \w+ (and|to|by) \w+$)(please |just |kindly |now |go ahead and )*({COMMAND})\b",
      r"\b(how|what|which|why)\b|\b(steps|instructions|guide|options|times|methods|policy|"
      r"documentation|details|rules|hours|time|definition|conditions|meaning|spelled)\b"),
     ("request", Intent.ACTION,
      "^(please )?(can|could|would|will) (you|we|"
      "someone) (please |just |kindly |also |go "
-     f"ahead and )*({_COMMAND}|make|get|find|bring|"
+     f"ahead and )*({COMMAND}|make|get|find|bring|"
      r"fix)\b", r"^(can|could) you find out (what|how)"),
     ("deal", Intent.ACTION, rf"^({_ASKING})\b.*\b({_DEALS})",
      r"\b(policy|policies|how long|when|include|included|cost|from [a-z]+$)\b"),
@@ -121,6 +126,35 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      r"\b(am i|are we|is (he|she|\w+)|are (guests|users)) (allowed|authori[sz]ed|permitted) to\b|"
      r"\bdo (i|we) have (the )?(access|permission|rights)\b|\bwho (has|have) access\b|"
      r"\b(access|permissions?) (do|does) (i|he|she)\b", r"^how (many|much)|\b(bring|take|carry)\b"),
+    ("own-state", Intent.PERSONAL,
+     r"\b(for|like) (me|us|myself)\b|\b(suits?|fits?|good|bad|safe|ok|right|happens?|hurts?|harms?|"
+     r"kills?) (to |on |with )?me\b|(?<!do )(?<!can )(?<!should )(?<!could )(?<!must )(?<!may )"
+     r"(?<!did )(?<!would )(?<!might )\bi (\w+ly )?(take|took|weigh|suffer|smoke|drink)\b|"
+     r"\bmy (son|daughter|child|kid|baby|wife|husband|mother|father|partner) (is|has|was|weighs|"
+     r"takes|had|got)\b|^should i (take|stop taking|see)\b|"
+     r"\b(i'm|i am|i was|we're|we are) (\w+ly |also |already )*(a|an|vegan|vegetarian|allergic|"
+     r"intolerant|pregnant|diabetic|"
+     r"breastfeeding|nursing|taking|diagnosed|prescribed|treated|given|on|over|under|about|almost|born|married|\d+\w*)\b|"
+     r"\bi('ve| have) been (taking|diagnosed|prescribed|treated|told)\b|\bwhat i have\b|"
+     r"\bmy (\w+ )?(age|weight|height|condition|symptoms?|allerg\w+|pregnancy|diabetes|asthma|"
+     r"blood|doctor|dose|medicines?|pills|illness|disease|situation|circumstances|income|"
+     r"nationality)\b", r"^(can|could|would|will) you (explain|define|describe|spell)\b|"
+     "^(explain|define|describe|spell) "),
+    ("own-state", Intent.PERSONAL,
+     r"(?<!do )(?<!can )(?<!could )(?<!should )(?<!must )(?<!would )(?<!may )"
+     r"\bi('ve got| have got| have| had| got)\b(?! ((got )?to|a (\w+ )?question|questions|no "
+     r"idea|been wondering|always|never)\b)",
+     r"^how (do|can|could|should|would|to)\b"),
+    ("own-duty", Intent.PERSONAL,
+     r"^(so |and |but )?do (i|we) (\w+ly |still |also |even )*(need|have to|qualify|owe|require)"
+     r"\b|\b(if|whether) (i|we) (need|qualify|owe|am|are)\b|\b(am|are) (i|we) (\w+ )?(eligible|"
+     r"entitled|required|supposed|qualified|covered|liable|exempt|obliged|insured|old enough)\b",
+     ""),
+    ("access", Intent.PERMISSION,
+     r"\b(am|are) (i|we) (\w+ )?(allowed|authori[sz]ed|permitted|cleared)\b|\b(accessible|visible|"
+     r"readable|writable|restricted|off limits|unlocked) (to|for|by) \w+|\bcan (the |an? |our |"
+     rf"all |new )*({_ROLES}) (\w+ly )?(see|access|open|enter|view|read|edit|change|delete)\b|"
+     rf"\b({_ROLES}) (be )?(allowed|authori[sz]ed|permitted) ", ""),
     ("now", Intent.TIME,
      r"\b(right now|today|today's|tonight|tomorrow|yesterday|currently|at (the|this) moment|"
      "nowadays|these days|latest|newest|most recent|most recently|upcoming|so far|anymore|at "
@@ -168,71 +202,11 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      "kingdom|england|india|canada|world|europe|africa|asia|australia|germany|china)$",
      _DATED),
     ("price", Intent.TIME,
-     r"\b(p"
-     "rice"
-     "|cos"
-     "t|wo"
-     "rth|"
-     "valu"
-     "e|sa"
-     "lary"
-     "|pay"
-     ") (o"
-     "f|fo"
-     "r|in"
-     r")\b|"
-     r"\bho"
-     "w mu"
-     "ch "
-     "(mon"
-     "ey )"
-     "?(do"
-     "es|d"
-     "o|is"
-     "|are"
-     "|wou"
-     "ld|s"
-     "houl"
-     "d|wi"
-     "ll) "
-     r".*\b"
-     "(mak"
-     "e|ea"
-     "rn|c"
-     "osts"
-     "?|wo"
-     "rth|"
-     "paid"
-     "|go "
-     "for|"
-     "char"
-     "ge|s"
-     "ell "
-     "for)"
-     r"\b|"
-     r"\bus"
-     "uall"
-     "y co"
-     r"st\b"
-     r"|\b"
-     "(com"
-     "miss"
-     "ion|"
-     "goin"
-     "g ra"
-     "te)"
-     r"\b|"
-     r"\bsa"
-     "lary"
-     r"\b|"
-     r"\bst"
-     "ock"
-     r"\b|"
-     r"\bsh"
-     "ares"
-     "? pr"
-     "ice", r"\b(plan|plans|shipping|delivery|fee|subscription|membership|tier|licence|license|"
-     r"ship|postage|movie|film|build|soup|stock photo)\b|\bin (1\d|20)\d\d\b"),
+     r"\b(price|cost|worth|value|salary|pay) (of|for|in)\b|\bhow much (money )?(does|do|is|are|"
+     r"would|should|will) .*\b(make|earn|costs?|worth|paid|go for|charge|sell for)\b|\busually "
+     r"cost\b|\b(commission|going rate)\b|\bsalary\b|\bstock\b|\bshares? price",
+     r"\b(plan|plans|shipping|delivery|fee|subscription|membership|tier|licence|license|ship|"
+     r"postage|movie|film|build|soup|stock photo)\b|\bin (1\d|20)\d\d\b"),
     ("volatile", Intent.TIME,
      r"\b(weather|forecast|headlines|news|traffic|exchange rates?|trending|outage|near me|"
      r"nearby|around (here|me)|in stock|happening|going on|on tv|what time is it|what's the time|"

@@ -19,7 +19,7 @@ from trivet.policies.calibration import Calibration
 from trivet.policies.intents import Intent
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.confidence import lower, upper
-from trivet.semantic.monitor_store import MOST, MonitorStore, Row, Update
+from trivet.semantic.monitor_store import MOST, UNREADABLE, MonitorStore, Row, Update
 from trivet.semantic.tally import NOTHING, Cell, Counts, Rules, closing, contradicted, digest_of
 from trivet.telemetry import Observer, SemanticAudit, SemanticState, StoreState, ignore
 
@@ -29,6 +29,7 @@ _SLICE = 16
 """Cells that are worked on before other tasks get their turn."""
 _MOST_FAMILIES = 64
 """Of one tenant and intent: callers name models, so their number is theirs to choose."""
+_MOST_UNREADABLE = 65536
 _OTHER = "other"
 _ALL = ""
 """The family of what concerns all of them, and the intent of what concerns the tenant."""
@@ -61,6 +62,8 @@ class Monitor:
         self._marks: dict[_Tenant, dict[str, str]] = {}
         """Why intents are closed; the intent `_ALL` closes them all."""
         self._unsent: dict[Cell, str] = {}
+        self._unreadable: set[str] = set()
+        """Names of rows that may have closed something; whose they are shows when one asks."""
         self._cells: dict[_Tenant, dict[Cell, None]] = {}
         self._touched: dict[Cell, None] = {}
         self._sending: tuple[str, dict[Cell, Update]] | None = None
@@ -96,7 +99,8 @@ class Monitor:
     def closed(self, tenant: str, policy: SemanticPolicy, intent: Intent) -> str:
         """Why the tenant's intent is closed: `bound`, `economics`, `reports`; empty while open.
 
-        `starting` until the store was read once: what was closed is not known before.
+        `starting` until the store was read once: what was closed is not known before. `unreadable`
+        where its row cannot be read: then it stays closed until the next calibration.
         """
         known = self._known(tenant, policy)
         self._policies[known] = policy
@@ -104,6 +108,8 @@ class Monitor:
             self._recalibrated(tenant, policy, known)
         if not self._loaded:
             return "starting"
+        if self._unreadable:
+            self._distrust(known, intent)
         marks = self._marks.get(known)
         return (marks.get(intent) or marks.get(_ALL, "")) if marks else ""
 
@@ -247,6 +253,16 @@ class Monitor:
         for intent in self._intents_of(cell):
             self._observe(SemanticState(cell.tenant, intent, False, reason))
 
+    def _distrust(self, known: _Tenant, intent: str) -> None:
+        """Close what a row that cannot be read may have closed, and write the row anew."""
+        assert self._store is not None
+        for cell in (Cell(*known, _ALL, intent), Cell(*known, _ALL, _ALL)):
+            name = self._store.name_of(cell)
+            if name in self._unreadable:
+                self._unreadable.discard(name)
+                self._mark(cell, UNREADABLE)
+                self._unsent[cell] = self._marks[known][cell.intent]
+
     def _intents_of(self, cell: Cell) -> Iterable[str]:
         if cell.intent != _ALL:
             return (cell.intent,)
@@ -299,6 +315,8 @@ class Monitor:
                     found = await store.changes(0)
             for cell, row in found.rows.items():
                 self._take(cell, row)
+            if len(self._unreadable) < _MOST_UNREADABLE:
+                self._unreadable |= found.unreadable
             self._cursor, more = found.cursor, found.more
             await asyncio.sleep(0)
         self._loaded = True

@@ -12,6 +12,10 @@ from trivet.semantic.tally import NOTHING, Cell, Counts
 
 MOST = 500
 """Cells that one call of `changes` tells of, about."""
+UNREADABLE = "unreadable"
+"""Why an intent is closed whose row was not written by this deployment, or was damaged: what it
+said is not known, and only another calibration has another row."""
+REASONS: frozenset[str] = frozenset(("", "bound", "economics", "reports", UNREADABLE))
 _DONE = 256
 
 
@@ -43,12 +47,23 @@ class Changed:
     rows: Mapping[Cell, Row]
     more: bool = False
     """There are further ones at once."""
+    unreadable: frozenset[str] = frozenset()
+    """Names (`MonitorStore.name_of`) of rows that could not be read."""
 
 
 class MonitorStore(Protocol):
-    """Shared totals. Every method may raise `StoreError`, and nothing else."""
+    """Shared totals. Every method may raise `StoreError`, and nothing else.
+
+    A row that cannot be read is passed over, told as `EntryRejected`, and named in
+    `Changed.unreadable`. An update of it starts as `known`, and as closed where the row is one of
+    those that say so (those without a family).
+    """
 
     name: str
+
+    def name_of(self, cell: Cell) -> str:
+        """What the store calls the cell. Raises nothing."""
+        ...
 
     async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
         """Add all or nothing. A batch that is given again, after an error, is added once."""
@@ -69,20 +84,9 @@ def applied(row: Row | None, update: Update) -> Row:
     return Row(found.counts.plus(update.more), found.closed or update.closed)
 
 
-def cell_name(cell: Cell) -> str:
-    """The cell as a store's key."""
-    return json.dumps(cell, separators=(",", ":"))
-
-
-def named_cell(name: str) -> Cell | None:
-    """What `cell_name` wrote; None for anything else."""
-    try:
-        parts = json.loads(name)
-    except ValueError:
-        return None
-    if type(parts) is not list or len(parts) != 4 or any(type(part) is not str for part in parts):
-        return None
-    return Cell(*parts)
+def replaced(cell: Cell, update: Update) -> Row:
+    """The row after an update of one that could not be read."""
+    return applied(Row(update.known, "" if cell.family else update.closed or UNREADABLE), update)
 
 
 class MemoryMonitorStore:
@@ -95,6 +99,10 @@ class MemoryMonitorStore:
         self._rows: dict[Cell, tuple[int, Row]] = {}
         self._last = 0
         self._done: dict[str, None] = {}
+
+    def name_of(self, cell: Cell) -> str:
+        """See `MonitorStore.name_of`."""
+        return json.dumps(cell)
 
     async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
         """See `MonitorStore.add`."""

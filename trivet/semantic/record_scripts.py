@@ -171,17 +171,18 @@ START = Script(
 )
 
 # ARGV: P, cursor, most. Returns {last number or false, {number, kind, member, value} ...}; a
-# record that is gone has the value false.
+# record that is gone has the value false, and so has what is no event of ours.
 CHANGES = Script(
     """
 local P, last = ARGV[1], redis.call('GET', ARGV[1]..'n')
 if not last or last == ARGV[2] then return {last, {}} end
 local found = {}
 for _, item in ipairs(redis.call('XRANGE', P..'s', '('..ARGV[2]..'-0', '+', 'COUNT', ARGV[3])) do
-  local kind, value, member = item[2][2], item[2][4], ''
+  local kind, value, member = item[2][2], item[2][4] or '', ''
   if kind ~= 'event' then
     member = value
-    value = redis.call('HGET', P..'e:'..member, 'r')
+    value = redis.pcall('HGET', P..'e:'..member, 'r')
+    if type(value) == 'table' then value = false end
   end
   found[#found + 1] = {item[1], kind, member, value}
 end

@@ -12,31 +12,33 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from trivet.errors import StoreError
-from trivet.semantic.monitor_store import MOST, Changed, Row, Update, applied, cell_name, named_cell
-from trivet.semantic.tally import Cell, Counts
+from trivet.semantic.monitor_codec import RowCodec
+from trivet.semantic.monitor_store import MOST, Changed, Update
+from trivet.semantic.records import Sealer
+from trivet.semantic.tally import Cell
+from trivet.telemetry import EntryRejected, Observer, ignore
 
 _T = TypeVar("_T")
 _BUSY_S = 2.0
 _DONE = 1000
 """Batches that are remembered: more than a machine's processes can have on their way."""
-_SCHEMA = """
+_FORMAT = 2
+_SCHEMA = f"""
 CREATE TABLE monitor(
-    cell TEXT PRIMARY KEY, seq INTEGER NOT NULL, audits INTEGER NOT NULL,
-    false_hits INTEGER NOT NULL, lookups INTEGER NOT NULL, hits INTEGER NOT NULL,
-    reported INTEGER NOT NULL, closed TEXT NOT NULL) WITHOUT ROWID;
+    name TEXT PRIMARY KEY, seq INTEGER NOT NULL, row BLOB NOT NULL) WITHOUT ROWID;
 CREATE INDEX monitor_seq ON monitor(seq);
 CREATE TABLE done(id INTEGER PRIMARY KEY AUTOINCREMENT, batch TEXT NOT NULL UNIQUE);
 CREATE TABLE file(token TEXT NOT NULL);
 INSERT INTO file VALUES(lower(hex(randomblob(8))));
-PRAGMA user_version = 1;
+PRAGMA user_version = {_FORMAT};
 """
-_FIND = "SELECT audits, false_hits, lookups, hits, reported, closed FROM monitor WHERE cell = ?"
+_FIND = "SELECT row FROM monitor WHERE name = ?"
 _CHANGED = """
-SELECT cell, seq, audits, false_hits, lookups, hits, reported, closed FROM monitor
-    WHERE seq > ? ORDER BY seq LIMIT ?"""
+SELECT name, seq, row FROM monitor
+    WHERE seq > ? AND typeof(seq) = 'integer' AND typeof(name) = 'text' ORDER BY seq LIMIT ?"""
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -54,18 +56,29 @@ class SqliteMonitorStore:
 
     name = "sqlite"
 
-    def __init__(self, path: Path, busy_s: float = _BUSY_S) -> None:
+    def __init__(
+        self, path: Path, sealer: Sealer, observer: Observer = ignore, busy_s: float = _BUSY_S
+    ) -> None:
         """`busy_s` is how long a call waits for another process's write."""
         self._path = path
+        self._codec = RowCodec(sealer)
+        self._observe = observer
         self._busy_s = busy_s
+
+    def name_of(self, cell: Cell) -> str:
+        """See `MonitorStore.name_of`."""
+        return self._codec.name(cell)
 
     async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
         """See `MonitorStore.add`."""
-        await self._run(lambda db: _add(db, batch, updates))
+        await self._run(lambda db: _add(db, self._codec, batch, updates))
 
     async def changes(self, cursor: int) -> Changed:
         """See `MonitorStore.changes`."""
-        return await self._run(lambda db: _changes(db, cursor))
+        found = await self._run(lambda db: _changes(db, self._codec, cursor))
+        for reason in found.rejected:
+            self._observe(EntryRejected("semantic-monitor", reason))
+        return found.changed
 
     async def close(self) -> None:
         """See `MonitorStore.close`."""
@@ -109,7 +122,7 @@ class SqliteMonitorStore:
                     db.execute(statement)
             db.execute("COMMIT")
         if (
-            _version(db) != 1
+            _version(db) != _FORMAT
             or not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'monitor_seq'").fetchone()
         ):
             raise StoreError("format", f"format: {self._path} is another program's file.")
@@ -119,27 +132,31 @@ def _version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _add(db: sqlite3.Connection, batch: str, updates: Mapping[Cell, Update]) -> None:
+def _add(
+    db: sqlite3.Connection, codec: RowCodec, batch: str, updates: Mapping[Cell, Update]
+) -> None:
     if not db.execute("INSERT OR IGNORE INTO done(batch) VALUES(?)", (batch,)).rowcount:
         return
     db.execute("DELETE FROM done WHERE id <= (SELECT max(id) FROM done) - ?", (_DONE,))
     for cell, update in updates.items():
-        name = cell_name(cell)
+        name = codec.name(cell)
         found = db.execute(_FIND, (name,)).fetchone()
-        row = applied(found and Row(Counts(*found[:5]), found[5]), update)
         db.execute(
             "INSERT OR REPLACE INTO monitor VALUES("
-            "?, (SELECT coalesce(max(seq), 0) + 1 FROM monitor), ?, ?, ?, ?, ?, ?)",
-            (name, *row.counts, row.closed),
+            "?, (SELECT coalesce(max(seq), 0) + 1 FROM monitor), ?)",
+            (name, codec.sealed_after(cell, found and found[0], update)),
         )
 
 
-def _changes(db: sqlite3.Connection, cursor: int) -> Changed:
-    token = db.execute("SELECT token FROM file").fetchone()[0]
+class _Found(NamedTuple):
+    changed: Changed
+    rejected: tuple[str, ...]
+
+
+def _changes(db: sqlite3.Connection, codec: RowCodec, cursor: int) -> _Found:
+    token = str(db.execute("SELECT token FROM file").fetchone()[0])
     found = db.execute(_CHANGED, (cursor, MOST)).fetchall()
-    rows = {}
-    for name, _, *fields, closed in found:
-        cell = named_cell(name)
-        if cell is not None:
-            rows[cell] = Row(Counts(*fields), closed)
-    return Changed(token, found[-1][1] if found else cursor, rows, len(found) == MOST)
+    rows, bad = codec.unseal_all((name, sealed) for name, _, sealed in found)
+    last = found[-1][1] if found else cursor
+    changed = Changed(token, last, rows, len(found) == MOST, frozenset(bad))
+    return _Found(changed, tuple(bad.values()))
