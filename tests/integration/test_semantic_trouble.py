@@ -373,7 +373,7 @@ def test_what_the_calibration_did_not_see_is_bypassed_and_not_learned(
         told = semantic(calm.chat(asked("photosynthesis", verb), key=f"sk-{tenant}"))
         assert told == {"fwd": "bypass", "detail": reason}
     assert entries(calm) == before
-    labels = {"kind": "miss", "reason": reason, "tenant": tenant}
+    labels = {"kind": "bypass", "reason": reason, "tenant": tenant}
     assert metric(calm, "trivet_semantic_lookups_total", **labels) == 3
 
 

@@ -96,6 +96,8 @@ class BatchedEmbedder:
         self._probe: asyncio.Task[None] | None = None
         self._failures = 0
         self._counted_at = -math.inf
+        self._timely_at = -math.inf
+        """When a batch last ended that took no longer than the deadline."""
         self._refusal: EmbedderError | None = None
         self._state: Literal["up", "down"] | None = None
         self._closed = False
@@ -219,7 +221,7 @@ class BatchedEmbedder:
     def _late(self, began: float) -> None:
         """A call that began at `began` ran out of time, for a batch that is slow or hangs."""
         batch = self._batch
-        if batch is None or asyncio.get_running_loop().time() - batch.began < self._deadline_s:
+        if batch is None or self._timely_at >= began:
             return  # It waited behind others' texts, which says nothing about the model.
         if began >= self._counted_at:
             error = EmbedderError("timeout", f"Embedding took more than {self._deadline_s:g} s.")
@@ -247,7 +249,10 @@ class BatchedEmbedder:
             self._probe = asyncio.get_running_loop().create_task(self._try_again())
 
     def _succeeded(self, batch: _Batch) -> None:
-        took = asyncio.get_running_loop().time() - batch.began
+        now = asyncio.get_running_loop().time()
+        took = now - batch.began
+        if took <= self._deadline_s:
+            self._timely_at = now
         if batch.counted or (self._refusal is not None and took > self._deadline_s):
             return
         self._failures, self._refusal = 0, None
