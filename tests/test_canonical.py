@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trivet import canonical
 from trivet.canonical import MAX_DEPTH, digest, dump, envelope, join, mac, parse, sha256
@@ -320,3 +322,14 @@ def test_bytes_do_not_move_between_parts(one: tuple[Any, ...], two: tuple[Any, .
     assert join(*one) != join(*two)
     assert digest(*one) != digest(*two)
     assert mac(b"k", *one) != mac(b"k", *two)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=6))
+def test_split_gives_back_what_join_put_together(parts: list[bytes]) -> None:
+    assert canonical.split(canonical.join(*parts)) == parts
+
+
+@pytest.mark.parametrize("cut", [1, 7, 9, 12])
+def test_split_refuses_what_was_cut(cut: int) -> None:
+    with pytest.raises(ValueError, match="not joined parts"):
+        canonical.split(canonical.join(b"hello")[:cut])
