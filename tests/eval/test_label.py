@@ -431,6 +431,8 @@ class TestCommand:
 _SCRIPT = """
 import sys
 sys.path[:0] = {paths!r}
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from traffic_rows import chain
 from trivet.eval import chains
 from trivet.cli import main

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 import pytest
 from index_parts import NOW, Clock, entry, partition, vector
@@ -12,6 +13,7 @@ from index_parts import NOW, Clock, entry, partition, vector
 from trivet.errors import StoreError
 from trivet.semantic.follower import IndexFollower, Progress
 from trivet.semantic.index import Job
+from trivet.semantic.memory_records import MemoryRecords
 from trivet.semantic.partitions import PartitionedIndex
 from trivet.semantic.records import (
     Added,
@@ -289,3 +291,17 @@ async def test_it_does_not_say_that_it_follows_while_changes_wait(rig: _Rig) -> 
     rig.follower.start()
     await _until(rig, "following")
     assert seen[:2] == ["building", "building"]
+
+
+async def test_a_store_that_swallows_a_cancellation_does_not_keep_a_follower_from_closing() -> None:
+    class Deaf(MemoryRecords):
+        async def changes(self, cursor: Cursor) -> Changes:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+            return Changes((), cursor)
+
+    follower = IndexFollower(Deaf(), PartitionedIndex(lambda tenant: 10), poll_s=0.001)
+    follower.start()
+    await asyncio.sleep(0.02)
+    async with asyncio.timeout(5):
+        await follower.close()

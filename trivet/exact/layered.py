@@ -131,7 +131,8 @@ class LayeredStore:
         self._follower = asyncio.get_running_loop().create_task(self._following())
 
     async def _following(self) -> None:
-        while True:
+        # A client library may swallow a cancellation: the loop ends all the same.
+        while self._follower is not None:
             with suppress(StoreError):
                 await self.follow()
             await asyncio.sleep(self._poll_s)

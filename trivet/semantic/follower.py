@@ -122,7 +122,8 @@ class IndexFollower:
         return bool(found.changes)
 
     async def _run(self) -> None:
-        while True:
+        # A client library may swallow a cancellation: the loop ends all the same.
+        while self._task is not None:
             more = False
             try:
                 more = await self.step()

@@ -135,9 +135,10 @@ class Monitor:
 
     async def close(self) -> None:
         """Write what is left, once, and close the store."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         if self._store is not None:
             with suppress(StoreError):
                 await self._send(self._store)
@@ -152,7 +153,8 @@ class Monitor:
             await self._weigh_touched()
 
     async def _run(self) -> None:
-        while True:
+        # A client library may swallow a cancellation: the loop ends all the same.
+        while self._task is not None:
             try:
                 await self.step()
                 self._say("up", "")
