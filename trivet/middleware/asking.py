@@ -10,13 +10,18 @@ from trivet.messages import ExactKey
 from trivet.middleware.call import Call
 from trivet.semantic.asked import Asked, read_asked
 
+_LARGEST = 256 << 10
+"""Bytes of a request beyond which it is not read again: that takes milliseconds."""
+
 
 def asked_of(call: Call) -> Asked | str:
     """The compared text and the rest; a string is why it is not looked up.
 
-    The reasons are those of `read_asked`, `tools` and `turns`.
+    The reasons are those of `read_asked`, `too-large`, `tools` and `turns`.
     """
     policy = call.policy.semantic
+    if len(call.request.canonical) > _LARGEST:
+        return "too-large"
     if call.request.tools and policy.tools == "bypass":
         return "tools"
     asked = read_asked(call.request.api, call.request.canonical)

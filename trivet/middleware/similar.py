@@ -8,11 +8,11 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trivet.canonical import mac, split
+from trivet.canonical import split
 from trivet.exact.entry import Entry
-from trivet.exact.key import exact_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question
 from trivet.messages import ExactKey
+from trivet.middleware.asking import asked_of, may_write, principal_of, rest_of
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.texts import answer_text
 from trivet.middleware.status import CacheStatus
@@ -28,8 +28,6 @@ _TRIES = 4
 """Neighbours that are tried while the answers of nearer ones turn out to be gone."""
 _MOST_LEARNING = 256
 _UNFIT = frozenset({"uncalibrated", "other-chain", "not-certified"})
-_LARGEST = 256 << 10
-"""Bytes of a request beyond which it is not read again: that takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class Similar:
         if policy.mode == "off":
             return None
         began = time.perf_counter()
-        asked = _eligible(call)
+        asked = asked_of(call)
         if isinstance(asked, str):
             call.note.similar = CacheStatus("semantic", fwd="bypass", detail=asked)
             self._tell(call, "bypass", asked, began)
@@ -167,17 +165,15 @@ class Similar:
         return text is not None and await self._tier.alike(looked.asking, text, fresh)
 
     def _asking(self, call: Call, asked: Asked) -> Asking:
-        policy = call.policy.semantic
-        user = call.principal
         scoped = call.parts.scope.user
         return Asking(
             tenant=call.tenant,
             scope=call.tenant if scoped is None else f"{call.tenant}\n{scoped}",
-            policy=policy,
+            policy=call.policy.semantic,
             text=asked.text,
-            rest=exact_key(replace(call.parts, canonical=asked.rest)),
-            principal=mac(self._secret, (user or "").encode("utf-8", "surrogatepass"))[:8].hex(),
-            may_write=policy.writers is None or user in policy.writers,
+            rest=rest_of(call, asked),
+            principal=principal_of(call, self._secret),
+            may_write=may_write(call),
         )
 
     def _tell_standing(self, call: Call) -> None:
@@ -213,18 +209,6 @@ def _status(decision: Decision) -> CacheStatus:
     refused = reason in UNSEEN or reason.startswith(("intent-", "rule-", "unread", "unsure"))
     detail = f"shadow-{reason}" if decision.kind == "shadow" else reason
     return CacheStatus("semantic", fwd="bypass" if refused else "miss", detail=detail)
-
-
-def _eligible(call: Call) -> Asked | str:
-    policy = call.policy.semantic
-    if len(call.request.canonical) > _LARGEST:
-        return "too-large"
-    if call.request.tools and policy.tools == "bypass":
-        return "tools"
-    asked = read_asked(call.request.api, call.request.canonical)
-    if isinstance(asked, Asked) and asked.turns > policy.max_turns:
-        return "turns"
-    return asked
 
 
 def _differs_in_text_only(call: Call, asked: Asked, entry: Entry, record: Record) -> bool:
