@@ -7,7 +7,7 @@ P(Bin(n, target) <= k). It is at most 1 - confidence just where the one-sided bo
 Pearson (Biometrika 26, 1934) is at most the target. The hypotheses are tested in an order that the
 certifying labels had no part in, each at the full level, until the first that stands: fixed-
 sequence testing, which keeps the probability of any false rejection at the level, so that any of
-the rejected ones may be picked, by the labels too (Angelopoulos,
+the rejected ones may be picked; the last one is (Angelopoulos,
 Bates, Candes, Jordan and Lei, Learn then Test, 2021, arXiv:2110.01052, section 3 and, for an order
 that other data chose, "split fixed sequence testing"; Bates et al., Distribution-free,
 risk-controlling prediction sets, J. ACM 68, 2021).
@@ -77,13 +77,9 @@ def p_value(false_hits: int, hits: int, target: float) -> float:
 def certify(
     rows: Sequence[Row], path: Sequence[float], target: float, confidence: float
 ) -> Certified | None:
-    """The best of the thresholds before the first whose hypothesis stands; None: there is none.
-
-    Best by right hits less 1 / target for each false one, then the loosest: a threshold that lets
-    in one more false hit has to bring in as many right ones as the target asks for.
-    """
+    """The last threshold of the path before the first whose hypothesis stands; None: the first."""
     found = rejected(rows, path, target, confidence)
-    return max(found, key=lambda one: _worth(one, target), default=None)
+    return found[-1] if found else None
 
 
 def rejected(
@@ -99,11 +95,6 @@ def rejected(
             break
         found.append(Certified(threshold, hits, false_hits, bound))
     return found
-
-
-def _worth(certified: Certified, target: float) -> tuple[float, float]:
-    right = certified.hits - certified.false_hits
-    return right - certified.false_hits / target, -certified.threshold
 
 
 def rank_path(rows: Sequence[Row], target: float, confidence: float) -> list[float]:
