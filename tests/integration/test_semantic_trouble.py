@@ -843,6 +843,10 @@ def is_up(proxy: Proxy) -> bool:
     return bool(tier(proxy)["state"] == "up")
 
 
+def is_degraded(proxy: Proxy) -> bool:
+    return bool(tier(proxy).get("state") == "degraded")
+
+
 class TestTwoProxiesOverOneRedis:
     """What one learns, forgets or loses is so for the other."""
 
@@ -901,7 +905,8 @@ class TestTwoProxiesOverOneRedis:
                 began = time.monotonic()
                 assert one.chat(asked(topic)).status == 200
                 assert time.monotonic() - began < DEADLINE_S + SLACK_S
-            until(lambda: tier(one)["state"] == "degraded", "readiness says so")
+            for proxy in (one, two):
+                until(partial(is_degraded, proxy), "readiness says so")
             assert "new entries of other processes are not seen" in tier(one)["detail"]
             assert states(one, "semantic-records")[-1] == "down"
         finally:
