@@ -18,6 +18,7 @@ from trivet.errors import StoreError
 from trivet.semantic.monitor_codec import RowCodec
 from trivet.semantic.monitor_store import MOST, Changed, Update
 from trivet.semantic.records import Sealer
+from trivet.semantic.sqlite_trouble import translate
 from trivet.semantic.tally import Cell
 from trivet.telemetry import EntryRejected, Observer, ignore
 
@@ -39,16 +40,6 @@ _FIND = "SELECT row FROM monitor WHERE name = ?"
 _CHANGED = """
 SELECT name, seq, row FROM monitor
     WHERE seq > ? AND typeof(seq) = 'integer' AND typeof(name) = 'text' ORDER BY seq LIMIT ?"""
-_REASONS = {
-    sqlite3.SQLITE_BUSY: "locked",
-    sqlite3.SQLITE_LOCKED: "locked",
-    sqlite3.SQLITE_FULL: "full",
-    sqlite3.SQLITE_READONLY: "readonly",
-    sqlite3.SQLITE_CANTOPEN: "cannot-open",
-    sqlite3.SQLITE_IOERR: "io",
-    sqlite3.SQLITE_CORRUPT: "corrupt",
-    sqlite3.SQLITE_NOTADB: "corrupt",
-}
 
 
 class SqliteMonitorStore:
@@ -94,10 +85,7 @@ class SqliteMonitorStore:
                 db.execute("COMMIT")
                 return result
         except (sqlite3.Error, OSError) as error:
-            # The low byte is the primary code (https://www.sqlite.org/rescode.html).
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            reason = _REASONS.get(code, "cannot-open" if isinstance(error, OSError) else "sqlite")
-            raise StoreError(reason, f"{reason}: {self._path}: {error}") from error
+            raise translate(error, self._path) from error
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,20 +34,11 @@ from trivet.semantic.records import (
     Sealer,
     Snapshot,
 )
+from trivet.semantic.sqlite_trouble import translate
 from trivet.semantic.types import Record
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _T = TypeVar("_T")
-_REASONS = {
-    sqlite3.SQLITE_BUSY: "locked",
-    sqlite3.SQLITE_LOCKED: "locked",
-    sqlite3.SQLITE_FULL: "full",
-    sqlite3.SQLITE_READONLY: "readonly",
-    sqlite3.SQLITE_CANTOPEN: "cannot-open",
-    sqlite3.SQLITE_IOERR: "io",
-    sqlite3.SQLITE_CORRUPT: "corrupt",
-    sqlite3.SQLITE_NOTADB: "corrupt",
-}
 _TABLES = {"records", "labels", "tombstones", "gone", "feed", "totals", "file"}
 
 
@@ -208,10 +199,7 @@ class SqliteRecords:
                     db.execute("ROLLBACK")
         except (sqlite3.Error, OSError) as error:
             self._drop()
-            # The low byte is the primary code (https://www.sqlite.org/rescode.html).
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            reason = _REASONS.get(code, "cannot-open" if isinstance(error, OSError) else "sqlite")
-            raise StoreError(reason, f"{reason}: {self._path}: {error}") from error
+            raise translate(error, self._path) from error
         return result
 
     def _connection(self) -> sqlite3.Connection:
