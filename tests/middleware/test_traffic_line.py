@@ -68,7 +68,7 @@ class TestWhatIsNotAsked:
         tools = [{"type": "function", "function": {"name": "f"}}]
         turns = [{"role": role, "content": "a"} for role in ("user", "assistant", "user")]
         call = call_of(tools=tools, messages=turns, owner=policy(tools="allow", max_turns=2))
-        assert isinstance(asked_of(call), Asked)
+        assert isinstance(asked_of(call.request, call.policy.semantic), Asked)
 
 
 class TestAnswer:

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 from trivet.canonical import mac
 from trivet.exact.key import exact_key
-from trivet.messages import ExactKey
+from trivet.messages import ExactKey, Request
 from trivet.middleware.call import Call
+from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.asked import Asked, read_asked
 
 _LARGEST = 256 << 10
 """Bytes of a request beyond which it is not read again: that takes milliseconds."""
 
 
-def asked_of(call: Call) -> Asked | str:
+def asked_of(request: Request, policy: SemanticPolicy) -> Asked | str:
     """The compared text and the rest; a string is why it is not looked up.
 
     The reasons are those of `read_asked`, `too-large`, `tools` and `turns`.
     """
-    policy = call.policy.semantic
-    if len(call.request.canonical) > _LARGEST:
+    if len(request.canonical) > _LARGEST:
         return "too-large"
-    if call.request.tools and policy.tools == "bypass":
+    if request.tools and policy.tools == "bypass":
         return "tools"
-    asked = read_asked(call.request.api, call.request.canonical)
+    asked = read_asked(request.api, request.canonical)
     if isinstance(asked, Asked) and asked.turns > policy.max_turns:
         return "turns"
     return asked

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trivet.messages import Request
+from trivet.middleware.asking import asked_of
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.semantic_model import SemanticPolicy
-from trivet.semantic.asked import Asked, read_asked
+from trivet.semantic.asked import Asked
 
 
 class SemanticView(NamedTuple):
@@ -19,6 +20,9 @@ class SemanticView(NamedTuple):
 
 
 _WHY = {
+    "too-large": "the request is larger than 256 KiB",
+    "tools": "the request offers tools (semantic.tools: allow)",
+    "turns": "the conversation has more user messages than semantic.max_turns",
     "api": "this API has no user messages to compare",
     "unreadable": "the request cannot be read by an embedder",
     "not-a-question": "the conversation does not end with a user message",
@@ -38,14 +42,9 @@ def semantic_view(
         return SemanticView(False, plan.reason, "answers are the exact tier's, which is bypassed")
     if not plan.lookup or plan.pool:
         return SemanticView(False, "no-lookup", "the exact tier does not look up, or draws")
-    if request.tools and policy.tools == "bypass":
-        return SemanticView(False, "tools", "the request offers tools (semantic.tools: allow)")
-    asked = read_asked(request.api, request.canonical)
+    asked = asked_of(request, policy)
     if not isinstance(asked, Asked):
         return SemanticView(False, asked, _WHY[asked])
-    if asked.turns > policy.max_turns:
-        told = f"{asked.turns} user messages, {policy.max_turns} allowed (semantic.max_turns)"
-        return SemanticView(False, "turns", told)
     return _by_measurement(policy)
 
 

@@ -87,7 +87,7 @@ class Similar:
         if policy.mode == "off":
             return None
         began = time.perf_counter()
-        asked = asked_of(call)
+        asked = asked_of(call.request, call.policy.semantic)
         if isinstance(asked, str):
             call.note.similar = CacheStatus("semantic", fwd="bypass", detail=asked)
             self._tell(call, "bypass", asked, began)

@@ -36,7 +36,7 @@ def line_of(call: Call, ended: Ended, secret: bytes) -> Traffic:
 
     `secret` is the deployment's. Parses the request anew: meant for a thread.
     """
-    asked = asked_of(call)
+    asked = asked_of(call.request, call.policy.semantic)
     found = asked if isinstance(asked, Asked) else None
     with_text = call.policy.semantic.store_text
     key = exact_key(call.parts) if call.question is None else call.question.key
