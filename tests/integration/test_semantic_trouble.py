@@ -660,15 +660,13 @@ class TestMeasuredWhileItRuns:
 class TestRecordsInAFile:
     """The questions are kept beside the answers: what becomes of them when their file is ill."""
 
-    @pytest.mark.parametrize("how", ["corrupt", "foreign", "folder"])
-    def test_an_unsound_file_is_named_and_costs_no_answer(
+    @pytest.mark.parametrize("how", ["foreign", "folder"])
+    def test_a_file_that_is_no_store_is_named_and_costs_no_answer(
         self, well: EmbeddingsServer, tmp_path: Path, how: str
     ) -> None:
         store = tmp_path / "cache.sqlite"
         records = tmp_path / "cache.sqlite-semantic"
-        if how == "corrupt":
-            records.write_bytes(b"no database at all " * 1000)
-        elif how == "foreign":
+        if how == "foreign":
             with closing(sqlite3.connect(records)) as db:
                 db.execute("CREATE TABLE mine(x)")
         else:
@@ -684,6 +682,19 @@ class TestRecordsInAFile:
             shutil.rmtree(records) if records.is_dir() else records.unlink()
             until(lambda: tier(proxy)["state"] == "up", "a new file is made")
             assert states(proxy, "semantic-records") == ["down", "up"]
+
+    def test_a_corrupt_file_is_moved_aside_and_a_new_one_made(
+        self, well: EmbeddingsServer, tmp_path: Path
+    ) -> None:
+        store = tmp_path / "cache.sqlite"
+        records = tmp_path / "cache.sqlite-semantic"
+        records.write_bytes(b"no database at all " * 1000)
+        with acme(tmp_path, well, store=f"sqlite:{store}", wait=False) as proxy:
+            until(lambda: states(proxy, "semantic-records") == ["down", "up"], "it heals")
+            assert Path(f"{records}.corrupt").read_bytes() == b"no database at all " * 1000
+            learns(proxy, asked("gravity"))
+            assert hits(proxy.chat(asked("gravity", "can")))
+            assert faults(proxy) == []
 
     def test_a_locked_file_is_told_and_delays_nobody(
         self, well: EmbeddingsServer, tmp_path: Path

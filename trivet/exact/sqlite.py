@@ -24,10 +24,10 @@ from trivet.exact.lane import Lane
 from trivet.exact.opened import Opened
 from trivet.exact.purges import Changes, Purge
 from trivet.exact.seal import Seal
-from trivet.exact.sqlite_file import Inodes, SqliteFile, translate
 from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
+from trivet.sqlite_file import SqliteFile, SqliteHandle, transaction
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _CHECK_S = 1.0
@@ -37,8 +37,6 @@ _BATCH = 256
 """Writes that share a transaction at most."""
 _MAX_WAITING = 4096
 _MAX_TOUCHED = 4096
-_PASSING = frozenset({"locked", "full"})
-"""Reasons that say nothing against a connection; after all others it is not used again."""
 
 _Work = Callable[[sqlite3.Connection], Any]
 
@@ -48,41 +46,6 @@ class _Write:
     """A change: `prepare` runs before the transaction, what it returns inside."""
 
     prepare: Callable[[], _Work]
-
-
-class _Handle:
-    """One thread's connection, reopened when the file is another, and after trouble."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-        self._open: tuple[sqlite3.Connection, Inodes] | None = None
-        self._checked = 0.0
-
-    def run(self, work: _Work) -> Any:
-        """`work` on an open connection. Raises `StoreError` and nothing else of SQLite's."""
-        now = time.monotonic()
-        if self._open is not None and now - self._checked > _CHECK_S:
-            self._checked = now
-            if self._file.replaced(self._open[1]):
-                self.close()
-        if self._open is None:
-            self._open = self._file.open()
-            self._checked = now
-        db, seen = self._open
-        try:
-            return work(db)
-        except sqlite3.Error as error:
-            trouble = translate(error)
-            if trouble.reason not in _PASSING:
-                self.close()
-            if trouble.reason == "corrupt":
-                trouble = self._file.move_aside(seen)
-            raise trouble from error
-
-    def close(self) -> None:
-        opened, self._open = self._open, None
-        if opened is not None:
-            self._file.close(*opened)
 
 
 class SqliteStore:
@@ -114,8 +77,8 @@ class SqliteStore:
         self.opened = Opened(seal)
         """Another one, that keeps something, takes its place before the first call."""
         self._swept = time.monotonic()
-        file = SqliteFile(path, busy_s)
-        self._reader, self._writer = _Handle(file), _Handle(file)
+        file = SqliteFile(path, rows.SCHEMA, busy_s)
+        self._reader, self._writer = SqliteHandle(file, _CHECK_S), SqliteHandle(file, _CHECK_S)
         self._reads: Lane[Callable[[sqlite3.Connection], Any]] = Lane(
             self._read, self._rest, idle_s=60.0, most=_MAX_WAITING
         )
@@ -239,14 +202,8 @@ class SqliteStore:
 
 
 def _atomically(db: sqlite3.Connection, works: Sequence[_Work]) -> list[Any]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        results = [work(db) for work in works]
-        db.execute("COMMIT")
-    finally:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-    return results
+    with transaction(db):
+        return [work(db) for work in works]
 
 
 def _outcome(work: Callable[[], Any]) -> Any:

@@ -11,12 +11,46 @@ from trivet.exact.purges import FEED_KEPT, Changes, Purge, seal_purge, unseal_pu
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound
 from trivet.messages import ExactKey
+from trivet.sqlite_file import Schema
 
 ALL = b""
 """The tenant column of the total over all tenants, and the name of the tombstones' floor."""
 CHUNK = 500
 """Rows that one transaction deletes at most, so that other writers get their turn."""
 TOMBSTONES_KEPT = 16384
+SCHEMA = Schema(
+    version=1,
+    tables=frozenset({"entries", "labels", "tombstones", "feed", "totals"}),
+    cache_kib=4096,
+    script="""
+CREATE TABLE entries(
+    id INTEGER PRIMARY KEY, tenant BLOB NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL,
+    used REAL NOT NULL, created REAL NOT NULL, stale_until REAL NOT NULL, value BLOB NOT NULL);
+CREATE UNIQUE INDEX entries_key ON entries(tenant, key);
+CREATE INDEX entries_used ON entries(used);
+CREATE INDEX entries_tenant_used ON entries(tenant, used);
+CREATE INDEX entries_stale ON entries(stale_until);
+CREATE TABLE labels(name BLOB NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY(name, entry))
+    WITHOUT ROWID;
+CREATE INDEX labels_entry ON labels(entry);
+CREATE TABLE tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE feed(seq INTEGER PRIMARY KEY AUTOINCREMENT, purge BLOB NOT NULL);
+CREATE TABLE totals(tenant BLOB PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL)
+    WITHOUT ROWID;
+INSERT INTO totals VALUES(x'', 0, 0);
+CREATE TRIGGER count_in AFTER INSERT ON entries BEGIN
+    INSERT INTO totals VALUES(new.tenant, 1, new.size) ON CONFLICT(tenant)
+        DO UPDATE SET entries = entries + 1, bytes = bytes + excluded.bytes;
+    UPDATE totals SET entries = entries + 1, bytes = bytes + new.size WHERE tenant = x'';
+END;
+CREATE TRIGGER count_out AFTER DELETE ON entries BEGIN
+    UPDATE totals SET entries = entries - 1, bytes = bytes - old.size
+        WHERE tenant IN (x'', old.tenant);
+    DELETE FROM totals WHERE tenant = old.tenant AND entries = 0;
+    DELETE FROM labels WHERE entry = old.id;
+END;
+""",
+)
 
 
 @dataclass(frozen=True, slots=True)

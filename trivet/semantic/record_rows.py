@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.semantic.records import RecordBound
+from trivet.sqlite_file import Schema
 
 FEED_KEPT = 16384
 """Events that a feed remembers. A reader further behind is told to load a snapshot."""
@@ -16,38 +16,42 @@ CHUNK = 256
 """Rows that one call reads or deletes at most."""
 EVERYBODY = b""
 """The name of the tombstones' floor."""
-VERSION = 1
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS records(
+SCHEMA = Schema(
+    version=1,
+    tables=frozenset({"records", "labels", "tombstones", "gone", "feed", "totals", "file"}),
+    script="""
+CREATE TABLE records(
     seq INTEGER PRIMARY KEY AUTOINCREMENT, tenant BLOB NOT NULL, id TEXT NOT NULL,
     created REAL NOT NULL, expires REAL NOT NULL, size INTEGER NOT NULL, value BLOB NOT NULL);
-CREATE UNIQUE INDEX IF NOT EXISTS records_id ON records(tenant, id);
-CREATE INDEX IF NOT EXISTS records_created ON records(tenant, created);
-CREATE INDEX IF NOT EXISTS records_expires ON records(expires);
-CREATE TABLE IF NOT EXISTS labels(
+CREATE UNIQUE INDEX records_id ON records(tenant, id);
+CREATE INDEX records_created ON records(tenant, created);
+CREATE INDEX records_expires ON records(expires);
+CREATE TABLE labels(
     name BLOB NOT NULL, record INTEGER NOT NULL, PRIMARY KEY(name, record)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS labels_record ON labels(record);
-CREATE TABLE IF NOT EXISTS tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS gone(
+CREATE INDEX labels_record ON labels(record);
+CREATE TABLE tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE gone(
     seq INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS feed(
+CREATE TABLE feed(
     seq INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, tenant BLOB, id TEXT, value BLOB);
-CREATE TABLE IF NOT EXISTS totals(
+CREATE TABLE totals(
     tenant BLOB PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS file(token TEXT NOT NULL);
-INSERT OR IGNORE INTO totals VALUES(x'', 0, 0);
-CREATE TRIGGER IF NOT EXISTS count_in AFTER INSERT ON records BEGIN
+CREATE TABLE file(token TEXT NOT NULL);
+INSERT INTO totals VALUES(x'', 0, 0);
+CREATE TRIGGER count_in AFTER INSERT ON records BEGIN
     INSERT INTO totals VALUES(new.tenant, 1, new.size) ON CONFLICT(tenant)
         DO UPDATE SET entries = entries + 1, bytes = bytes + excluded.bytes;
     UPDATE totals SET entries = entries + 1, bytes = bytes + new.size WHERE tenant = x'';
 END;
-CREATE TRIGGER IF NOT EXISTS count_out AFTER DELETE ON records BEGIN
+CREATE TRIGGER count_out AFTER DELETE ON records BEGIN
     UPDATE totals SET entries = entries - 1, bytes = bytes - old.size
         WHERE tenant IN (x'', old.tenant);
     DELETE FROM totals WHERE tenant = old.tenant AND entries = 0;
     DELETE FROM labels WHERE record = old.seq;
 END;
-"""
+INSERT INTO file VALUES(lower(hex(randomblob(8))));
+""",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +74,6 @@ class Fed:
     tenant: bytes | None
     id: str | None
     value: bytes | None
-
-
-def prepare(db: sqlite3.Connection) -> None:
-    """Make the tables and the file's token, where another process has not made them meanwhile."""
-    db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    db.execute(
-        "INSERT INTO file SELECT ? WHERE NOT EXISTS (SELECT 1 FROM file)", (secrets.token_hex(8),)
-    )
 
 
 def token(db: sqlite3.Connection) -> str:

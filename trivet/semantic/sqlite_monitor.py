@@ -18,8 +18,8 @@ from trivet.errors import StoreError
 from trivet.semantic.monitor_codec import RowCodec
 from trivet.semantic.monitor_store import MOST, Changed, Update
 from trivet.semantic.records import Sealer
-from trivet.semantic.sqlite_trouble import translate
 from trivet.semantic.tally import Cell
+from trivet.sqlite_file import translate
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _T = TypeVar("_T")

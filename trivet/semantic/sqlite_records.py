@@ -7,12 +7,10 @@ took the place of is noticed by its token: readers are told to load a snapshot.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -34,12 +32,11 @@ from trivet.semantic.records import (
     Sealer,
     Snapshot,
 )
-from trivet.semantic.sqlite_trouble import translate
 from trivet.semantic.types import Record
+from trivet.sqlite_file import SqliteFile, SqliteHandle, transaction
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _T = TypeVar("_T")
-_TABLES = {"records", "labels", "tombstones", "gone", "feed", "totals", "file"}
 
 
 class SqliteRecords:
@@ -60,16 +57,13 @@ class SqliteRecords:
         busy_s: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path = path
         self._sealer = sealer
         self._bound = bound
         self._observe = observer
-        self._busy_s = busy_s
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trivet-records")
         self._closed = False
-        self._db: sqlite3.Connection | None = None
-        self._inode = 0
+        self._handle = SqliteHandle(SqliteFile(path, rows.SCHEMA, busy_s), check_s=0.0)
 
     async def publish(self, event: Event) -> None:
         """See `RecordStore.publish`. Returns once it is committed."""
@@ -114,8 +108,8 @@ class SqliteRecords:
         if self._closed:
             return
         self._closed = True
+        self._thread.submit(self._handle.close)
         await asyncio.to_thread(self._thread.shutdown)
-        self._drop()
 
     def _writer(self, event: Event) -> Callable[[sqlite3.Connection], None]:
         now, sealer = self._clock(), self._sealer
@@ -188,56 +182,8 @@ class SqliteRecords:
         return await loop.run_in_executor(self._thread, self._do, work, write)
 
     def _do(self, work: Callable[[sqlite3.Connection], _T], write: bool) -> _T:
-        try:
-            db = self._connection()
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                result = work(db)
-                db.execute("COMMIT")
-            finally:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-        except (sqlite3.Error, OSError) as error:
-            self._drop()
-            raise translate(error, self._path) from error
-        return result
+        def atomically(db: sqlite3.Connection) -> _T:
+            with transaction(db, "IMMEDIATE" if write else "DEFERRED"):
+                return work(db)
 
-    def _connection(self) -> sqlite3.Connection:
-        with suppress(FileNotFoundError):
-            if self._db is not None and self._path.stat().st_ino == self._inode:
-                return self._db
-        self._drop()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Only a file that is new: closing a descriptor of an open database would drop the locks of
-        # this process's other connections (https://sqlite.org/howtocorrupt.html).
-        with suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        self._inode = self._path.stat().st_ino
-        self._db = db = sqlite3.connect(
-            self._path, timeout=self._busy_s, isolation_level=None, check_same_thread=False
-        )
-        self._prepare(db)
-        return db
-
-    def _prepare(self, db: sqlite3.Connection) -> None:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema")}
-        new = version == 0 and not tables
-        if not new and not (version == rows.VERSION and tables >= _TABLES):
-            self._drop()
-            raise StoreError(
-                "format",
-                f"format: {self._path} is another program's or another Trivet's: name another file",
-            )
-        # NORMAL does not sync at every commit: a power cut may lose the last records
-        # (https://www.sqlite.org/wal.html).
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        if new:
-            rows.prepare(db)
-
-    def _drop(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            with suppress(sqlite3.Error):
-                db.close()
+        return self._handle.run(atomically)

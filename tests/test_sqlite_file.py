@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from trivet.errors import StoreError
-from trivet.exact.sqlite_file import Inodes, SqliteFile
+from trivet.exact.sqlite_rows import SCHEMA
+from trivet.sqlite_file import Inodes, SqliteFile
 
 ADD = "INSERT INTO tombstones VALUES(?, 1.0)"
 COUNT = "SELECT count(*) FROM tombstones"
@@ -19,7 +20,7 @@ COUNT = "SELECT count(*) FROM tombstones"
 
 @pytest.fixture
 def file(tmp_path: Path) -> SqliteFile:
-    return SqliteFile(tmp_path / "cache.sqlite", 0.25)
+    return SqliteFile(tmp_path / "cache.sqlite", SCHEMA, 0.25)
 
 
 def beside(file: SqliteFile) -> set[str]:
@@ -72,7 +73,7 @@ def test_the_last_connection_of_a_sound_file_leaves_no_log(file: SqliteFile) -> 
 
 
 def test_a_connection_of_a_directory_that_is_gone_is_closed(tmp_path: Path) -> None:
-    file = SqliteFile(tmp_path / "state" / "cache.sqlite", 0.25)
+    file = SqliteFile(tmp_path / "state" / "cache.sqlite", SCHEMA, 0.25)
     db, seen = file.open()
     (tmp_path / "state").rename(tmp_path / "elsewhere")
     file.close(db, seen)

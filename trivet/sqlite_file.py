@@ -1,4 +1,4 @@
-"""The SQLite file: its schema, how it is opened, and what is done when it is broken.
+"""A SQLite file that several processes share: how it is opened, and what is done when it breaks.
 
 Foreign errors end here: every `sqlite3.Error` becomes a `StoreError` with a short reason.
 """
@@ -8,44 +8,18 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from trivet.errors import StoreError
 
-_VERSION = 1
-_CACHE_KIB = 4096
-_SCHEMA = """
-CREATE TABLE entries(
-    id INTEGER PRIMARY KEY, tenant BLOB NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL,
-    used REAL NOT NULL, created REAL NOT NULL, stale_until REAL NOT NULL, value BLOB NOT NULL);
-CREATE UNIQUE INDEX entries_key ON entries(tenant, key);
-CREATE INDEX entries_used ON entries(used);
-CREATE INDEX entries_tenant_used ON entries(tenant, used);
-CREATE INDEX entries_stale ON entries(stale_until);
-CREATE TABLE labels(name BLOB NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY(name, entry))
-    WITHOUT ROWID;
-CREATE INDEX labels_entry ON labels(entry);
-CREATE TABLE tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE feed(seq INTEGER PRIMARY KEY AUTOINCREMENT, purge BLOB NOT NULL);
-CREATE TABLE totals(tenant BLOB PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL)
-    WITHOUT ROWID;
-INSERT INTO totals VALUES(x'', 0, 0);
-CREATE TRIGGER count_in AFTER INSERT ON entries BEGIN
-    INSERT INTO totals VALUES(new.tenant, 1, new.size) ON CONFLICT(tenant)
-        DO UPDATE SET entries = entries + 1, bytes = bytes + excluded.bytes;
-    UPDATE totals SET entries = entries + 1, bytes = bytes + new.size WHERE tenant = x'';
-END;
-CREATE TRIGGER count_out AFTER DELETE ON entries BEGIN
-    UPDATE totals SET entries = entries - 1, bytes = bytes - old.size
-        WHERE tenant IN (x'', old.tenant);
-    DELETE FROM totals WHERE tenant = old.tenant AND entries = 0;
-    DELETE FROM labels WHERE entry = old.id;
-END;
-"""
-_TABLES = {"entries", "labels", "tombstones", "feed", "totals"}
+_T = TypeVar("_T")
+_PASSING = frozenset({"locked", "full"})
+"""Reasons that say nothing against a connection; after all others it is not used again."""
 _REASONS = {
     sqlite3.SQLITE_BUSY: "locked",
     sqlite3.SQLITE_LOCKED: "locked",
@@ -60,12 +34,25 @@ _REASONS = {
 }
 
 
-def translate(error: sqlite3.Error) -> StoreError:
-    """The same trouble as a `StoreError`."""
+def translate(error: sqlite3.Error | OSError, path: Path) -> StoreError:
+    """The same trouble as a `StoreError` that names the file at `path`."""
     # The low byte is the primary code (https://www.sqlite.org/rescode.html).
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    reason = _REASONS.get(code, "sqlite")
-    return StoreError(reason, f"{reason}: {error}")
+    reason = _REASONS.get(code, "cannot-open" if isinstance(error, OSError) else "sqlite")
+    return StoreError(reason, f"{reason}: {path}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a file holds; one with other tables or another version is refused, not touched."""
+
+    version: int
+    """Its `user_version`."""
+    tables: frozenset[str]
+    script: str
+    """Makes the tables in a new file."""
+    cache_kib: int = 2048
+    """Pages that a connection keeps in memory."""
 
 
 class Inodes(NamedTuple):
@@ -78,8 +65,10 @@ class Inodes(NamedTuple):
 class SqliteFile:
     """One path, and the rules by which several processes open, replace and reopen it."""
 
-    def __init__(self, path: Path, busy_s: float) -> None:
+    def __init__(self, path: Path, schema: Schema, busy_s: float) -> None:
+        """`busy_s` is how long a call waits for another process's write."""
         self.path = path
+        self._schema = schema
         self._busy_s = busy_s
 
     def open(self) -> tuple[sqlite3.Connection, Inodes]:
@@ -97,13 +86,11 @@ class SqliteFile:
                 found = self._inodes()
                 connection = self._connect()
                 return connection, self._inodes()
-        except sqlite3.Error as error:
-            trouble = translate(error)
+        except (sqlite3.Error, OSError) as error:
+            trouble = translate(error, self.path)
             if trouble.reason == "corrupt":
                 raise self.move_aside(found) from error
             raise trouble from error
-        except OSError as error:
-            raise StoreError("cannot-open", f"cannot-open: {error}") from error
 
     def replaced(self, seen: Inodes) -> bool:
         """Whether the database or its log is another than a connection is open on.
@@ -184,7 +171,7 @@ class SqliteFile:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
         new = version == 0 and not tables
-        if not new and not (version == _VERSION and tables >= _TABLES):
+        if not new and not (version == self._schema.version and tables >= self._schema.tables):
             raise StoreError(
                 "format",
                 f"format: {self.path} is another program's or another Trivet's: name another file",
@@ -193,12 +180,65 @@ class SqliteFile:
         # process loses none (https://www.sqlite.org/wal.html).
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size = -{self._schema.cache_kib}")
         connection.execute("PRAGMA journal_size_limit = 16777216")
         if new:
             connection.executescript(
-                f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;"
+                f"BEGIN IMMEDIATE; {self._schema.script}"
+                f" PRAGMA user_version = {self._schema.version}; COMMIT;"
             )
+
+
+class SqliteHandle:
+    """One thread's connection, reopened when the file is another, and after trouble.
+
+    A file that was replaced is noticed `check_s` seconds later at most.
+    """
+
+    def __init__(self, file: SqliteFile, check_s: float) -> None:
+        self._file = file
+        self._check_s = check_s
+        self._open: tuple[sqlite3.Connection, Inodes] | None = None
+        self._checked = 0.0
+
+    def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """`work` on an open connection. Raises `StoreError` and nothing else of SQLite's."""
+        now = time.monotonic()
+        if self._open is not None and now - self._checked >= self._check_s:
+            self._checked = now
+            if self._file.replaced(self._open[1]):
+                self.close()
+        if self._open is None:
+            self._open = self._file.open()
+            self._checked = now
+        db, seen = self._open
+        try:
+            return work(db)
+        except sqlite3.Error as error:
+            trouble = translate(error, self._file.path)
+            if trouble.reason not in _PASSING:
+                self.close()
+            if trouble.reason == "corrupt":
+                trouble = self._file.move_aside(seen)
+            raise trouble from error
+
+    def close(self) -> None:
+        """Give the connection up; the next call opens another."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            self._file.close(*opened)
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """Committed at the end, or rolled back where anything is raised."""
+    db.execute(f"BEGIN {kind}")
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
 
 
 def _inode(path: Path) -> int:
