@@ -15,6 +15,7 @@ from anthropic import Anthropic
 from openai import OpenAI
 from parts import calibration
 from proxy import Proxy, Reply, request, serving
+from semantic_rig import entries, hits, learns, similar, until
 
 from trivet.middleware.mock_upstream.run import running
 from trivet.middleware.status import parse
@@ -29,6 +30,8 @@ AGAIN = "How can I bake sourdough bread?"
 OTHER = "How do I sharpen a kitchen knife?"
 
 Start = Callable[..., Proxy]
+
+pytestmark = pytest.mark.alone  # An embedding that waits for a core too long is a miss.
 
 
 @cache
@@ -106,8 +109,7 @@ def said(reply: Reply) -> str:
 
 def test_a_similar_question_gets_the_stored_answer_and_is_told_so(start: Start) -> None:
     proxy = start()
-    first = proxy.chat(FIRST)
-    time.sleep(0.3)
+    first = learns(proxy, FIRST)
     again = proxy.chat(AGAIN)
     assert semantic(again)["hit"] is True
     assert said(again) == said(first)
@@ -133,8 +135,9 @@ def test_the_official_sdks_read_a_similar_answer_in_both_deliveries(start: Start
         ) as stream:
             return stream.get_final_completion().choices[0].message.content or ""
 
+    before = entries(proxy)
     first = ask(FIRST)
-    time.sleep(0.3)
+    until(lambda: entries(proxy) > before, "it is learned")
     assert ask(AGAIN) == first
     assert streamed("How could I bake sourdough bread?") == first
 
@@ -149,8 +152,9 @@ def test_messages_of_anthropic_are_served_alike(start: Start) -> None:
             model="mock", max_tokens=100, messages=[{"role": "user", "content": text}]
         )
 
+    before = entries(proxy)
     first = ask(FIRST)
-    time.sleep(0.3)
+    until(lambda: entries(proxy) > before, "it is learned")
     again = ask(AGAIN)
     assert parse(again.headers["cache-status"])["trivet-semantic"]["hit"] is True
     assert again.parse().content[0].text == first.parse().content[0].text
@@ -158,16 +162,14 @@ def test_messages_of_anthropic_are_served_alike(start: Start) -> None:
 
 def test_nothing_crosses_a_tenant(start: Start) -> None:
     proxy = start(acme=policy("acme"), globex=policy("globex"))
-    proxy.chat(FIRST)
-    time.sleep(0.3)
+    learns(proxy, FIRST)
     assert semantic(proxy.chat(AGAIN, key="sk-globex"))["detail"] == "no-neighbour"
     assert semantic(proxy.chat(AGAIN))["hit"] is True
 
 
 def test_nothing_crosses_a_user_where_the_policy_scopes_by_user(start: Start) -> None:
     proxy = start(acme=policy("acme", exact="exact:\n  user_scope: true\n"))
-    proxy.chat(FIRST, user="alice")
-    time.sleep(0.3)
+    learns(proxy, FIRST, user="alice")
     assert semantic(proxy.chat(AGAIN, user="bob"))["detail"] == "no-neighbour"
     assert semantic(proxy.chat(AGAIN, user="alice"))["hit"] is True
 
@@ -187,8 +189,7 @@ def test_everything_but_the_last_text_has_to_be_equal(
     start: Start, options: dict[str, Any]
 ) -> None:
     proxy = start()
-    proxy.chat(FIRST)
-    time.sleep(0.3)
+    learns(proxy, FIRST)
     body: dict[str, Any] = {"model": "mock", "temperature": 0, "messages": [], **options}
     body["messages"] = [*body["messages"], {"role": "user", "content": AGAIN}]
     found = proxy.post("/v1/chat/completions", body)
@@ -220,8 +221,7 @@ def test_the_gate_refuses_what_acts_or_depends_on_person_or_time(start: Start, t
 
 def test_a_purge_by_tag_reaches_similar_answers(start: Start) -> None:
     proxy = start()
-    proxy.chat(FIRST, trivet_tag="doc-1")
-    time.sleep(0.3)
+    learns(proxy, FIRST, trivet_tag="doc-1")
     assert semantic(proxy.chat(AGAIN))["hit"] is True
     purge = request(
         "POST",
@@ -236,16 +236,14 @@ def test_a_purge_by_tag_reaches_similar_answers(start: Start) -> None:
 
 def test_without_a_certified_threshold_it_only_watches(start: Start) -> None:
     proxy = start(cal=measured(None))
-    proxy.chat(FIRST)
-    time.sleep(0.3)
+    learns(proxy, FIRST)
     assert semantic(proxy.chat(AGAIN))["detail"] == "shadow-not-certified"
 
 
 def test_a_calibration_of_another_embedder_serves_nothing(start: Start) -> None:
     other = Fingerprint(chain="cosine", embedder="0" * 64, gate=fingerprint().gate)
     proxy = start(cal=measured(fingerprint=other))
-    proxy.chat(FIRST)
-    time.sleep(0.3)
+    learns(proxy, FIRST)
     assert semantic(proxy.chat(AGAIN))["detail"] == "shadow-other-chain"
     (part,) = [
         one
@@ -263,19 +261,15 @@ def test_an_answer_that_took_the_place_of_the_one_that_was_learned_is_not_served
     start: Start,
 ) -> None:
     proxy = start(acme=policy("acme", more="  writers: [faq-bot]\n"))
-    proxy.chat(FIRST, user="faq-bot")
-    time.sleep(0.3)
+    learns(proxy, FIRST, user="faq-bot")
     assert semantic(proxy.chat(AGAIN))["hit"] is True
     proxy.chat(FIRST, user="mallory", cache_control="no-cache")
-    time.sleep(0.3)
-    found = proxy.chat("How shall I bake sourdough bread?")
-    assert semantic(found).get("hit") is None
+    until(lambda: not hits(proxy.chat(AGAIN, cache_control="no-store")), "it is served no more")
 
 
 def test_a_caller_reports_a_wrong_answer_and_it_is_served_no_more(start: Start) -> None:
     proxy = start(acme=policy("acme"), globex=policy("globex"))
-    proxy.chat(FIRST)
-    time.sleep(0.3)
+    learns(proxy, FIRST)
     again = proxy.chat(AGAIN)
     told = {"id": again.headers["trivet-hit-id"], "verdict": "wrong"}
     assert proxy.post("/trivet/feedback", told, key="sk-globex").status == 404
@@ -288,8 +282,7 @@ def test_assist_gives_the_earlier_answer_to_the_model_and_stores_nothing_of_it(
     start: Start,
 ) -> None:
     proxy = start(acme=policy("acme", "assist"))
-    first = proxy.chat(FIRST)
-    time.sleep(0.3)
+    first = learns(proxy, FIRST)
     again = proxy.chat(AGAIN)
     assert semantic(again)["detail"].startswith("assist")
     assert said(again) != said(first)
@@ -301,8 +294,7 @@ def test_assist_gives_the_earlier_answer_to_the_model_and_stores_nothing_of_it(
 
 def test_assist_by_header_leaves_the_request_as_it_came(start: Start) -> None:
     proxy = start(acme=policy("acme", "assist", "  assist: header\n"))
-    first = proxy.chat(FIRST)
-    time.sleep(0.3)
+    first = learns(proxy, FIRST)
     again = proxy.chat(AGAIN)
     assert said(first).startswith(unquote(again.headers["trivet-suggestion"])[:40])
     assert said(again) == said(proxy.chat(AGAIN, cache_control="no-store"))
@@ -312,10 +304,10 @@ def test_entries_survive_a_restart(start: Start, tmp_path: Path) -> None:
     store = f"sqlite:{tmp_path / 'cache.sqlite'}"
     with running() as (url, _):
         proxy = start(store=store, upstream=url)
-        proxy.chat(FIRST)
-        time.sleep(0.5)
+        learns(proxy, FIRST)
         proxy.stop()
-        assert semantic(start(store=store, upstream=url).chat(AGAIN))["hit"] is True
+        again = start(store=store, upstream=url)
+        until(lambda: similar(again, AGAIN), "it is served")
 
 
 def test_two_workers_learn_from_each_other(start: Start, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ from trivet.policies.calibration import Chain as ChainName
 Scores = Mapping[ChainName, Sequence[Row]]
 """Rows of all pairs by each chain, the one that is taken unseen first, the cheapest last."""
 
+_CLEAR = 2.0
+"""Chance alone gets so far in about 2 of 100 draws: a costlier chain has to show more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pick:
@@ -110,9 +113,9 @@ def _prospects(scores: Scores, which: Sequence[int], promise: Promise) -> dict[C
 def _best(prospects: Mapping[ChainName, float]) -> ChainName:
     """The most promising chain; the cheapest where the difference may be chance.
 
-    That is where it is within one standard deviation of a difference of counts (Poisson).
+    That is where it is within `_CLEAR` standard deviations of a difference of counts (Poisson).
     """
     cheapest = list(prospects)[-1]
     best = max(prospects, key=lambda name: prospects[name])
     base, most = prospects[cheapest], prospects[best]
-    return best if most > base + math.sqrt(most + base) else cheapest
+    return best if most > base + _CLEAR * math.sqrt(most + base) else cheapest
