@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,25 +141,34 @@ async def test_a_store_that_goes_and_comes_back_takes_nothing_away(fleet: _Fleet
     assert states == ["up", "down", "up"]
 
 
-@pytest.mark.parametrize("content", [b"no database at all" * 100, None])
-async def test_a_file_that_is_none_of_ours_is_refused_by_its_name(
-    tmp_path: Path, content: bytes | None
+async def test_another_programs_file_is_refused_by_its_name_and_left_as_it_is(
+    tmp_path: Path,
 ) -> None:
-    import sqlite3
-
     path = tmp_path / "records.db"
-    if content is None:
-        db = sqlite3.connect(path)
+    with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE other(x)")
-        db.close()
-    else:
-        path.write_bytes(content)
     before = path.read_bytes()
     rig = Rig(str(path))
     with pytest.raises(StoreError, match=r"records\.db") as caught:
         await rig.open().ready()
-    assert caught.value.reason == ("format" if content is None else "corrupt")
+    assert caught.value.reason == "format"
     assert path.read_bytes() == before
+    await rig.close()
+
+
+async def test_a_file_that_is_no_database_is_moved_aside_and_a_new_one_is_made(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "records.db"
+    path.write_bytes(b"no database at all" * 100)
+    rig = Rig(str(path))
+    store = rig.open()
+    with pytest.raises(StoreError, match=r"records\.db was moved to .*\.corrupt") as caught:
+        await store.ready()
+    assert caught.value.reason == "corrupt"
+    await store.publish(Added(entry("a")))
+    assert await kept(store) == {"a"}
+    assert Path(f"{path}.corrupt").read_bytes() == b"no database at all" * 100
     await rig.close()
 
 

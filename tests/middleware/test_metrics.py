@@ -8,8 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trivet.messages import Api, Usage
 from trivet.middleware.exposition import BOUNDS, exposition, merge
-from trivet.middleware.metrics import OTHER, PrometheusObserver
+from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.pricing import Pricing
+from trivet.middleware.series import OTHER
 from trivet.telemetry import (
     METRICS,
     Collapse,
@@ -203,8 +204,16 @@ def test_hits_before_the_price_list_is_loaded_are_priced_afterwards() -> None:
 
 
 def test_hits_that_wait_for_prices_are_bounded_and_the_rest_is_unknown() -> None:
-    observer = observed(*[hit()] * 1_003, ready=False)
+    kinds = (hit(usage=Usage(number, 1)) for number in range(1_003))
+    observer = observed(*kinds, ready=False)
     assert value(observer, "trivet_usage_unknown_total", tenant="acme", what="price") == 3
+
+
+def test_hits_that_nobody_looks_at_are_counted_now_and_then() -> None:
+    observer = observed(*[hit()] * 1_500)
+    assert observer.unsettled == 500
+    assert value(observer, "trivet_money_saved_usd_total", tenant="acme", tier="exact") == 1_500_000
+    assert observer.unsettled == 0
 
 
 def test_tenants_beyond_the_bound_share_one_label() -> None:

@@ -5,13 +5,11 @@ children, and the figures of several worker processes can be added up. The libra
 writes the exposition text, and is imported when that is first asked for.
 
 No label carries anything that a caller can set: tenants come from credentials and policies,
-reasons from code, upstreams from the config. All are bounded nevertheless (`Names`, `_SERIES`).
+reasons from code, upstreams from the config. All are bounded nevertheless (`Names`, `MOST_SERIES`).
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 from trivet.messages import Usage
 from trivet.middleware.exposition import BOUNDS, Snapshot, exposition
 from trivet.middleware.pricing import Pricing
+from trivet.middleware.series import MOST_SERIES, OTHER, Names, Series, observe
 from trivet.telemetry import (
     COLLAPSES,
     ENTRIES_REJECTED,
@@ -45,7 +44,6 @@ from trivet.telemetry import (
     Collapse,
     EntryRejected,
     Event,
-    Metric,
     PolicyReload,
     RequestDone,
     SemanticAudit,
@@ -55,13 +53,12 @@ from trivet.telemetry import (
     StoreState,
 )
 
-OTHER = "other"
-"""The label value of whatever is beyond a bound."""
 _TENANTS = 1_000
 _LABELS = 200
-_SERIES = 20_000
 _PENDING = 1_000
-"""Hits that wait for the price list to be loaded; those beyond count as unknown."""
+"""Kinds of hits that wait for the price list to be loaded; those beyond count as unknown."""
+_SETTLED = 1_000
+"""Hits after which what they saved is counted, if nobody looked before."""
 _SAVED = frozenset({"hit", "stale", "collapsed"})
 """Outcomes for which no upstream call of the request's own was paid."""
 
@@ -69,67 +66,8 @@ _OWN_BOUNDS = BOUNDS[OWN_SECONDS.name]
 _FIRST_BYTE_BOUNDS = BOUNDS[FIRST_BYTE_SECONDS.name]
 _UPSTREAM_BOUNDS = BOUNDS[UPSTREAM_SECONDS.name]
 
-_NAME = re.compile(r"[A-Za-z0-9._:/-]{0,64}")
-Labels = tuple[str, ...]
-
-
-class Names:
-    """At most `limit` distinct label values that look like names; the rest are `OTHER`.
-
-    The look is checked so that a value which was taken from a request by mistake (a sentence of a
-    prompt, an error text) cannot become a label.
-    """
-
-    __slots__ = ("_known", "_limit")
-
-    def __init__(self, limit: int) -> None:
-        self._known: dict[str, str] = {}
-        self._limit = limit
-
-    def __call__(self, value: str) -> str:
-        known = self._known.get(value)
-        if known is not None:
-            return known
-        if len(self._known) >= self._limit or not _NAME.fullmatch(value):
-            return OTHER
-        self._known[value] = value
-        return value
-
-
-class _Series:
-    """The figures of one metric: a cell, which is a list to be changed in place, for each set of
-    label values. Counters and gauges have one number; histograms a count for each bucket, the
-    count beyond the last, and the sum."""
-
-    __slots__ = ("_bounds", "_overflow", "_width", "cells")
-
-    def __init__(self, metric: Metric) -> None:
-        self._bounds = BOUNDS.get(metric.name, ())
-        self._width = len(self._bounds) + 2 if self._bounds else 1
-        self._overflow = (OTHER,) * len(metric.labels)
-        self.cells: dict[Labels, list[float]] = {}
-
-    def cell(self, *labels: str) -> list[float]:
-        """The cell for these label values; one shared cell for all beyond `_SERIES`."""
-        cell = self.cells.get(labels)
-        if cell is None:
-            if len(self.cells) >= _SERIES:
-                labels = self._overflow
-            cell = self.cells.setdefault(labels, [0] * self._width)
-        return cell
-
-    def add(self, amount: float, *labels: str) -> None:
-        """Count `amount`."""
-        self.cell(*labels)[0] += amount
-
-    def observe(self, seconds: float, *labels: str) -> None:
-        """Note one duration."""
-        _observe(self.cell(*labels), self._bounds, seconds)
-
-
-def _observe(cell: list[float], bounds: tuple[float, ...], seconds: float) -> None:
-    cell[bisect_left(bounds, seconds)] += 1
-    cell[-1] += seconds
+_Saved = tuple[str, str, Usage | None]
+"""Model, upstream and usage of an answer that was not paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +82,9 @@ class _Child:
     upstream: list[float] | None
     request_bytes: list[float]
     response_bytes: list[float]
-    saved: bool
-    """Whether such a request was answered without an upstream call of its own."""
+    saved: dict[_Saved, int] | None
+    """Requests that were answered without an upstream call of their own, not settled yet; None
+    for a kind of request that pays."""
 
 
 class PrometheusObserver:
@@ -157,9 +96,11 @@ class PrometheusObserver:
         self._reason = Names(_LABELS)
         self._upstream = Names(_LABELS)
         self._store = Names(_LABELS)
-        self._series = {metric.name: _Series(metric) for metric in METRICS}
+        self._series = {metric.name: Series(metric) for metric in METRICS}
         self._children: dict[tuple[object, ...], _Child] = {}
-        self._pending: list[tuple[_Child, RequestDone, Usage]] = []
+        self.unsettled = 0
+        """Hits since what they saved was counted last."""
+        self._pending: list[tuple[_Child, str, str, Usage, int]] = []
         self._on: dict[type[Any], Callable[[Any], None]] = {
             RequestDone: self._request_done,
             StoreState: self._store_state,
@@ -211,18 +152,23 @@ class PrometheusObserver:
         child.request_bytes[0] += event.request_bytes
         child.response_bytes[0] += event.response_bytes
         own = event.total_s - event.upstream_s
-        _observe(child.own, _OWN_BOUNDS, own if own > 0 else 0.0)
-        _observe(child.first_byte, _FIRST_BYTE_BOUNDS, event.first_byte_s)
+        observe(child.own, _OWN_BOUNDS, own if own > 0 else 0.0)
+        observe(child.first_byte, _FIRST_BYTE_BOUNDS, event.first_byte_s)
         if child.upstream is not None:
-            _observe(child.upstream, _UPSTREAM_BOUNDS, event.upstream_s)
-        if child.saved:
-            self._count_saved(event, child)
+            observe(child.upstream, _UPSTREAM_BOUNDS, event.upstream_s)
+        if child.saved is not None:
+            saved = (event.response_model or event.model, event.upstream, event.usage)
+            child.saved[saved] = child.saved.get(saved, 0) + 1
+            self.unsettled += 1
+            if self.unsettled >= _SETTLED:
+                self._settle()
         elif event.usage is not None and event.outcome not in _SAVED:
             self._count_spent(event.usage, child.tenant, str(event.api))
 
     def _make_child(self, key: tuple[object, ...], event: RequestDone, asked: bool) -> _Child:
-        if len(self._children) >= _SERIES:
+        if len(self._children) >= MOST_SERIES:
             # Only the short way to the cells is forgotten, never a figure.
+            self._settle()
             self._children.clear()
         api, outcome, status = str(event.api), event.outcome, event.status
         tenant, tier = self._tenant(event.tenant), event.tier or "none"
@@ -245,8 +191,10 @@ class PrometheusObserver:
             else None,
             request_bytes=series[REQUEST_BYTES.name].cell(api),
             response_bytes=series[RESPONSE_BYTES.name].cell(api),
-            saved=outcome in _SAVED and status < 400,
+            saved={} if outcome in _SAVED and status < 400 else None,
         )
+        if child.saved is not None:
+            self.pricing.start()
         return child
 
     def _count_spent(self, usage: Usage, tenant: str, api: str) -> None:
@@ -258,34 +206,42 @@ class PrometheusObserver:
         if usage.cache_write_tokens:
             tokens.add(usage.cache_write_tokens, tenant, api, "cache_write")
 
-    def _count_saved(self, event: RequestDone, child: _Child) -> None:
-        usage = event.usage
-        if usage is None:
-            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "tokens")
-            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "price")
-            return
-        tokens = self._series[TOKENS_SAVED.name]
-        tokens.add(usage.input_tokens, child.tenant, child.tier, "input")
-        tokens.add(usage.output_tokens, child.tenant, child.tier, "output")
-        if self.pricing.loading and len(self._pending) < _PENDING:
-            self.pricing.start()
-            self._pending.append((child, event, usage))
-        else:
-            self._settle()
-            self._count_money(child, event, usage)
-
     def _settle(self) -> None:
+        """Count what the hits since the last time saved."""
+        self.unsettled = 0
         if self._pending and not self.pricing.loading:
             waiting, self._pending = self._pending, []
-            for hit in waiting:
-                self._count_money(*hit)
+            for hits in waiting:
+                self._count_money(*hits)
+        for child in self._children.values():
+            if child.saved:
+                for (model, upstream, usage), count in child.saved.items():
+                    self._count_saved(child, model, upstream, usage, count)
+                child.saved.clear()
 
-    def _count_money(self, child: _Child, event: RequestDone, usage: Usage) -> None:
-        price = self.pricing.price(event.response_model or event.model, event.upstream, usage)
-        if price is None:
-            self._series[USAGE_UNKNOWN.name].add(1, child.tenant, "price")
+    def _count_saved(
+        self, child: _Child, model: str, upstream: str, usage: Usage | None, count: int
+    ) -> None:
+        if usage is None:
+            self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "tokens")
+            self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "price")
+            return
+        tokens = self._series[TOKENS_SAVED.name]
+        tokens.add(count * usage.input_tokens, child.tenant, child.tier, "input")
+        tokens.add(count * usage.output_tokens, child.tenant, child.tier, "output")
+        if self.pricing.loading and len(self._pending) < _PENDING:
+            self._pending.append((child, model, upstream, usage, count))
         else:
-            self._series[MONEY_SAVED.name].add(price, child.tenant, child.tier)
+            self._count_money(child, model, upstream, usage, count)
+
+    def _count_money(
+        self, child: _Child, model: str, upstream: str, usage: Usage, count: int
+    ) -> None:
+        price = self.pricing.price(model, upstream, usage)
+        if price is None:
+            self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "price")
+        else:
+            self._series[MONEY_SAVED.name].add(count * price, child.tenant, child.tier)
 
     def _store_state(self, event: StoreState) -> None:
         # A gauge: the last state holds. A degraded store answers.
