@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import collapse, hits, misses, report, resources, search, semantic_embed
+from bench import blocks, collapse, hits, misses, report, resources, search, semantic_embed
 from bench.load import BenchError
 from bench.measure import FULL, QUICK, Effort
 from bench.peers import litellm
@@ -38,6 +38,7 @@ PARTS = {
     "collapse": collapse.collapsed,
     "embed": semantic_embed.embedding,
     "search": search.searched,
+    "blocks": blocks.cached_blocks,
     "litellm": litellm.beside,
 }
 
