@@ -29,9 +29,11 @@ demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a sc
 
 test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
 	$(call say,Running the tests: three at a time)
-	@$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS)
-	$(call say,Running the tests that have to be alone)
-	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS)
+	@trap 'exit 130' INT; failed=0; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS) || failed=$$?; \
+	printf '==> %s\n' 'Running the tests that have to be alone'; \
+	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || failed=$$?; \
+	exit $$failed
 
 lint: $(VENV)/.dev-installed ## Check format, style, types and layers
 	$(call say,ruff format)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trivet.eval.calibrate import AUTO, Wanted, calibrate
+from trivet.eval.calibrate import Wanted, auto, calibrate
 from trivet.eval.chains import open_eval_chains
 from trivet.eval.pair_files import PairFile, load_pairs
 from trivet.eval.pairs import Contexts, LabelledPair
@@ -26,8 +26,10 @@ from trivet.eval.score import JudgedPair, judge_pairs, totals
 from trivet.eval.scoring import rescored, score_pairs
 from trivet.eval.split import set_aside
 from trivet.eval.sweep import Row, ceiling, roc_auc
+from trivet.policies.calibration import Calibration
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
+from trivet.semantic.verifiers import open_chain
 
 if TYPE_CHECKING:
     from trivet.semantic.types import Embedder, Vectors
@@ -39,8 +41,10 @@ SETS = (
 REPLAYED = ("clinc150", "banking77", "hwu64")
 TRAPS = ("negation", "entity_swap", "number_date", "scope")
 TARGETS = (0.01, 0.02, 0.05)
+AUTO = auto(Wanted(0.02, 0.5))
 CHAINS = tuple(reversed(AUTO))
 SALTS = tuple("abcde")
+NOTHING = "nothing"
 
 
 class KeptEmbedder:
@@ -99,8 +103,10 @@ def ceilings(rows: Sequence[Row]) -> str:
 
 def sets_table(chains: Sequence[Chain]) -> Iterator[str]:
     """AUC and ceilings of every set."""
-    yield "| set | pairs | " + " | ".join(f"{name}: AUC, h@1 / 2 / 5 %" for name in CHAINS) + " |"
-    yield "|---|---|" + "---|" * len(CHAINS)
+    heads = [f"{name}: AUC, h@1 / 2 / 5 %" for name in CHAINS]
+    heads += ["auto, by the other half: same, false", "best alone, by the other half"]
+    yield "| set | pairs | " + " | ".join(heads) + " |"
+    yield "|---|---|" + "---|" * len(heads)
     for name in SETS.split():
         pairs = loaded(name)
         if not pairs:
@@ -112,7 +118,60 @@ def sets_table(chains: Sequence[Chain]) -> Iterator[str]:
             served = sum((row.score or -1) >= 0.9 for row in rows[chain])
             told = f"{auc:.3f}, {ceilings(rows[chain])}" if auc is not None else f">= .9: {served}"
             cells.append(told)
+        cells += beforehand(chains, pairs)
         yield f"| {name} | {len(pairs)} | " + " | ".join(cells) + " |"
+
+
+def beforehand(chains: Sequence[Chain], pairs: Sequence[LabelledPair]) -> list[str]:
+    """What is served by thresholds of the other half (2 %, confidence 0.5): by what `auto` picks,
+    and by the chain that, calibrated alone, serves most."""
+    ours = both_halves(chains, pairs)
+    alone = [(chain.name, both_halves((chain,), pairs)) for chain in chains]
+    name, best = max(alone, key=lambda one: totals(one[1][0], 0.5).served_same)
+    picked = " and ".join(sorted(set(ours[1])))
+    told = served(best[0])
+    return [f"{picked}: {served(ours[0])}", told if told == NOTHING else f"{name}: {told}"]
+
+
+def both_halves(
+    chains: Sequence[Chain], pairs: Sequence[LabelledPair]
+) -> tuple[list[JudgedPair], list[str]]:
+    """Every pair, decided by a calibration on the half that it is not in; and the chains."""
+    marks = set_aside(pairs, 0.5, SALTS[0])
+    found: list[JudgedPair] = []
+    picked: list[str] = []
+    for side in (True, False):
+        chosen = tuple(one for one, mark in zip(pairs, marks, strict=True) if mark is side)
+        other = [one for one, mark in zip(pairs, marks, strict=True) if mark is not side]
+        calibration = calibrated(chains, chosen, 0.02)
+        found += judge_pairs(calibration, chain_of(calibration, chains), other, None)
+        picked.append(calibration.fingerprint.chain)
+    return found, picked
+
+
+def served(found: Sequence[JudgedPair]) -> str:
+    """Same pairs served, and the false ones among hits."""
+    counted = totals(found, 0.5)
+    if not counted.hits:
+        return NOTHING
+    return f"{percent(counted.coverage)} %, {counted.false_hits} of {counted.hits}"
+
+
+def calibrated(
+    chains: Sequence[Chain], pairs: tuple[LabelledPair, ...], target: float
+) -> Calibration:
+    """At a confidence of 0.5. Of several chains as `auto` does it, with one that is fitted."""
+    wanted = Wanted(target, 0.5, fit="offer" if len(chains) > 1 else "no")
+    return calibrate(chains, PairFile(pairs), wanted, datetime.now(UTC).date()).calibration
+
+
+def chain_of(calibration: Calibration, chains: Sequence[Chain]) -> Chain:
+    """The chain that was calibrated."""
+    name, first = calibration.fingerprint.chain, chains[0]
+    if name == "fitted":
+        return open_chain(name, first.embedder, first.gate, fitted=calibration.fitted)
+    (chain,) = (one for one in chains if one.name == name)
+    return chain
 
 
 def fow_table(chains: Sequence[Chain]) -> Iterator[str]:
@@ -144,10 +203,8 @@ def judged(
     chains: Sequence[Chain], chosen: tuple[LabelledPair, ...], other: Sequence[LabelledPair]
 ) -> list[JudgedPair]:
     """What a calibration on the chosen pairs does with the others."""
-    made = calibrate(chains, PairFile(chosen), Wanted(0.02, 0.5), datetime.now(UTC).date())
-    calibration = made.calibration
-    (chain,) = (one for one in chains if one.name == calibration.fingerprint.chain)
-    return judge_pairs(calibration, chain, other, None)
+    calibration = calibrated(chains, chosen, 0.02)
+    return judge_pairs(calibration, chain_of(calibration, chains), other, None)
 
 
 def traps_table(chains: Sequence[Chain], judged: Sequence[JudgedPair]) -> Iterator[str]:
@@ -194,16 +251,15 @@ def replay_table(chains: Sequence[Chain]) -> Iterator[str]:
         pairs = neighbours(chains[0].embedder, name)
         marks = set_aside(pairs, 0.5, "replay")
         chosen = tuple(one for one, mark in zip(pairs, marks, strict=True) if mark)
-        rows = rows_by_chain(
-            chains, [one for one, mark in zip(pairs, marks, strict=True) if not mark]
-        )
-        picked = [
-            calibrate(chains, PairFile(chosen), Wanted(target, 0.5), datetime.now(UTC).date())
-            for target in TARGETS
+        other = [one for one, mark in zip(pairs, marks, strict=True) if not mark]
+        picked = [chain_of(calibrated(chains, chosen, target), chains) for target in TARGETS]
+        names = [chain.name for chain in picked]
+        cosine = rows_by_chain([Chain("cosine", chains[0].embedder)], other)["cosine"]
+        bare = [share(cosine, target) for target in TARGETS]
+        ours = [
+            share(rows_by_chain([chain], other)[chain.name], target)
+            for chain, target in zip(picked, TARGETS, strict=True)
         ]
-        names = [one.calibration.fingerprint.chain for one in picked]
-        bare = [share(rows["cosine"], target) for target in TARGETS]
-        ours = [share(rows[chain], target) for chain, target in zip(names, TARGETS, strict=True)]
         yield (
             f"| {name}, {len(pairs)} queries | {' / '.join(names)} | {' / '.join(bare)} | "
             f"{' / '.join(ours)} |"
@@ -225,8 +281,8 @@ def stress_table(chains: Sequence[Chain]) -> Iterator[str]:
     fow = loaded("fow")
     if not pairs or not fow:
         return
-    made = calibrate(chains, PairFile(fow), Wanted(0.02, 0.5), datetime.now(UTC).date())
-    (chain,) = (one for one in chains if one.name == made.calibration.fingerprint.chain)
+    calibration = calibrated(chains, fow, 0.02)
+    chain = chain_of(calibration, chains)
     yield "| 24 stress pairs, calibrated on fow | same served of 12 | false | refused by the gate |"
     yield "|---|---|---|---|"
     gates: dict[str, tuple[Intent, ...] | None] = {
@@ -235,7 +291,7 @@ def stress_table(chains: Sequence[Chain]) -> Iterator[str]:
         "gate: informational, personal": (Intent.INFORMATIONAL, Intent.PERSONAL),
     }
     for title, admit in gates.items():
-        found = judge_pairs(made.calibration, chain, pairs, admit)
+        found = judge_pairs(calibration, chain, pairs, admit)
         counted = totals(found, 0.5)
         refused = sum(one.score is None and one.reason != "context" for one in found)
         yield f"| {title} | {counted.served_same} | {counted.false_hits} | {refused} |"

@@ -116,7 +116,7 @@ def steps(base_url: str, model: str) -> list[Step]:
             lambda: chat(ours, model, FRANCE, extra_headers=version),
         ),
         Step("France, for another tenant", lambda: chat(theirs, model, FRANCE)),
-        Step("Anthropic SDK: France", lambda: message(claude, model, FRANCE, stream=False)),
+        Step("France, by Anthropic's SDK", lambda: message(claude, model, FRANCE, stream=False)),
         Step("the same, as a stream", lambda: message(claude, model, FRANCE, stream=True)),
     ]
 
@@ -162,7 +162,8 @@ def run(base_url: str, model: str) -> int:
         print(
             row(number, step.title, tier, outcome, shown, sent.tokens if hit else "-"), flush=True
         )
-    print(f"\n{hits} hits, {saved} tokens saved. The model's answer to 1: {first.strip()}")
+    print("\n6, 8 and 9 ask the model anew: prompt version, tenant and API are part of the key.")
+    print(f"{hits} hits, {saved} tokens saved. The model's answer to 1: {first.strip()}")
     return hits
 
 

@@ -137,9 +137,7 @@ def demonstrate(children: list[Child], asked: argparse.Namespace) -> None:
         time.sleep(0.5)
         for child in children:
             if child.process.poll() is not None:
-                raise DemoError(
-                    f"The {child.name} stopped. The end of {child.log}:\n{child.tail()}"
-                )
+                raise DemoError(child.obituary())
 
 
 def _farewell(proxy: str, admin: str) -> str:

@@ -115,7 +115,13 @@ class TestCheck:
 
     def test_well_as_json(self, policies: Path) -> None:
         told = json.loads(run("check", str(policies), "--json").output)
-        assert told == {"ok": True, "tenants": ["acme"], "problems": [], "warnings": []}
+        assert told == {
+            "ok": True,
+            "tenants": ["acme"],
+            "problems": [],
+            "warnings": [],
+            "semantic": {},
+        }
 
     def test_a_directory_that_is_missing_is_named(self, tmp_path: Path) -> None:
         result = run("check", str(tmp_path / "none"))
@@ -128,7 +134,7 @@ class TestCheck:
         for arguments in ((str(policies),), ()):
             result = run("check", *arguments, "--config", str(file))
             assert result.exit_code == FINDING
-            assert "upstreams.0.base_url" in result.output
+            assert "upstreams[0].base_url" in result.output
             assert "prot" in result.output
             assert "2 problems found." in result.output
 
@@ -228,6 +234,27 @@ class TestPurge:
         result = run("purge")
         assert (result.exit_code, asked) == (USAGE, [])
         assert "--tenant" in result.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ((), "acme deleted: no tenant of that name has any here.\n"),
+            (("--tag", "x"), "acme deleted.\n"),
+            (("--key", "ab" * 32), "acme deleted: the key may be of another secret or policy"),
+        ],
+    )
+    def test_where_nothing_was_deleted_it_says_why_that_may_be(
+        self, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+    ) -> None:
+        from trivet.middleware.admin_client import AdminClient
+
+        monkeypatch.setattr(AdminClient, "purge", lambda *_, **__: 0)
+        assert said in run("purge", "--tenant", "acme", *arguments).output
+
+    def test_a_version_is_a_name_and_a_value(self, asked: list[Any]) -> None:
+        result = run("purge", "--tenant", "acme", "--version", "7")
+        assert (result.exit_code, asked) == (USAGE, [])
+        assert "give NAME=VALUE" in result.output
 
     def test_one_of_the_three_at_a_time(self, asked: list[Any]) -> None:
         result = run("purge", "--tenant", "acme", "--tag", "x", "--version", "a=1")

@@ -1,18 +1,19 @@
 """The `trivet` command: verbs only. Each imports what it needs when it runs.
 
-Exit codes: 0 fine, 1 a finding, 2 wrong usage or config.
+Exit codes: 0 fine, 1 a finding, 2 wrong usage or config, or a model that is not there.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from trivet.errors import CacheError, ConfigError
+from trivet.errors import CacheError, ConfigError, EmbedderError
 from trivet.eval.commands import eval_group
 
 FINDING, USAGE = 1, 2
@@ -32,11 +33,12 @@ class _Told(click.Group):
             sys.exit(USAGE)
         except CacheError as error:
             click.echo(f"error: {error}", err=True)
-            sys.exit(FINDING)
+            # Without its model a command measured nothing, so it has found nothing either.
+            sys.exit(USAGE if isinstance(error, EmbedderError) else FINDING)
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("trivet"):
                 raise
-            extra = "pip install 'trivet[semantic,report]'"
+            extra = "pip install 'trivet[semantic,report]' (from a clone: '.[semantic,report]')"
             click.echo(f"error: {error.name} is not installed: {extra}", err=True)
             sys.exit(USAGE)
 
@@ -170,12 +172,23 @@ def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which
 
     if sum(value is not None for value in which.values()) > 1:
         raise click.UsageError("Give one of --tag, --version and --key, or none of them.")
+    if "=" not in (which["version"] or "="):
+        raise click.UsageError("--version: give NAME=VALUE, as in --version prompt=7.")
     count = AdminClient(admin, admin_key).purge(tenant, **which)
     if as_json:
         click.echo(json.dumps({"purged": count}))
     else:
         answers = "1 stored answer" if count == 1 else f"{count} stored answers"
-        click.echo(f"{answers} of {tenant} deleted.")
+        click.echo(f"{answers} of {tenant} deleted{_why_none(which) if count == 0 else ''}.")
+
+
+def _why_none(which: Mapping[str, str | None]) -> str:
+    if which["key"] is not None:
+        return (
+            ": the key may be of another secret or policy (`trivet explain --admin` prints the one "
+            "that the proxy uses)"
+        )
+    return "" if any(which.values()) else ": no tenant of that name has any here"
 
 
 main.add_command(eval_group)

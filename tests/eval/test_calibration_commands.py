@@ -24,7 +24,7 @@ OPENED = {"default": Angles, "other": lambda: Angles("e2")}
 
 @pytest.fixture(autouse=True)
 def _opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    def over(embedder: Any, chain: Any, _: object) -> Chain:
+    def over(embedder: Any, chain: Any, *_: object) -> Chain:
         return Chain(chain, embedder, None if chain == "cosine" else Telling())
 
     monkeypatch.setattr(chains, "_open_gate", WordGate)
@@ -92,6 +92,36 @@ class TestCalibrate:
         gated = load_calibration(calibrated(tmp_path, "--gate", "--intents", "informational,time"))
         assert gated.gated == ("informational", "time")
         assert "gate" in gated.slices
+
+    def test_what_the_gate_drops_is_told(self, tmp_path: Path) -> None:
+        some = [*GOOD, *pairs(30, True, "do"), *pairs(20, True, "when")]
+        file, out = written(tmp_path / "p.jsonl", some), tmp_path / "c.json"
+        usual = ("calibrate", file, "--target-false-hits", 0.02, "-o", out)
+        told = run(*usual, "--gate").output
+        wanted = "the gate drops 50 of 400 pairs (12%; action 30, time 20), and lets 700 of 800"
+        assert wanted in told
+        assert "--gate shows it" not in told
+        assert json.loads(run(*usual, "--gate", "--json").stdout)["gate_drops"] == {
+            "pairs": 400,
+            "dropped": 50,
+            "texts": 800,
+            "texts_passed": 700,
+            "reasons": {"action": 30, "time": 20},
+        }
+
+    def test_without_the_gate_it_says_that_the_proxys_is_not_in_the_counts(
+        self, tmp_path: Path
+    ) -> None:
+        file, out = written(tmp_path / "p.jsonl"), tmp_path / "c.json"
+        usual = ("calibrate", file, "--target-false-hits", 0.02, "-o", out)
+        assert "the proxy's gate refuses is not left out" in run(*usual).output
+        assert json.loads(run(*usual, "--json").stdout)["gate_drops"] is None
+
+    def test_one_of_a_kind_is_told_in_the_singular(self, tmp_path: Path) -> None:
+        some = [*pairs(20, True), LabelledPair("0:x", "0:y", False)]
+        file, out = written(tmp_path / "p.jsonl", some), tmp_path / "c.json"
+        told = run("calibrate", file, "--target-false-hits", 0.02, "-o", out).output
+        assert "a threshold with 1 false hit among " in told
 
     @pytest.mark.parametrize(
         "flags",

@@ -363,7 +363,7 @@ class TestJudge:
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Chain:
     of = chain()
-    monkeypatch.setattr(chains, "open_eval_chain", lambda embedder, name, gate: of)
+    monkeypatch.setattr(chains, "open_eval_chain", lambda embedder, name, **how: of)
     return of
 
 
@@ -436,7 +436,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from traffic_rows import chain
 from trivet.eval import chains
 from trivet.cli import main
-chains.open_eval_chain = lambda embedder, name, gate: chain()
+chains.open_eval_chain = lambda embedder, name, **how: chain()
 main(sys.argv[1:])
 """
 

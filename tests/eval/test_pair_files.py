@@ -93,15 +93,17 @@ class TestJsonl:
         assert not found.comparable
 
     def test_every_finding_names_its_line_and_field(self, tmp_path: Path) -> None:
-        rows = [{"a": "x"}, {**ROW, "same": "perhaps"}, {**ROW, "a": 5}, {**ROW, "b": " "}, [1]]
+        rows = [{"a": "x"}, {**ROW, "same": "perhaps"}, {**ROW, "a": 5}, [1]]
         assert problems(tmp_path, *rows) == [
             (1, "b", "is missing"),
             (1, "same", "is missing"),
             (2, "same", "has to be true or false, 1 or 0, yes or no"),
             (3, "a", "has to be a text or a list of messages"),
-            (4, "b", "is empty"),
-            (5, "", "each line has to be one JSON object"),
+            (4, "", "each line has to be one JSON object"),
         ]
+
+    def test_a_text_without_a_letter_is_empty(self, tmp_path: Path) -> None:
+        assert problems(tmp_path, {**ROW, "b": " "}) == [(1, "b", "is empty")]
 
     @pytest.mark.parametrize("value", [True, [1], {}, 1.5])
     def test_a_name_is_a_text_or_a_whole_number(self, tmp_path: Path, value: Any) -> None:
@@ -121,10 +123,41 @@ class TestJsonl:
         assert first.startswith(f"{file}:1:1: is not JSON: ")
         assert second.startswith(f"{file}:2:1: is not JSON: ")
 
-    def test_many_findings_are_counted_after_the_first_twenty(self, tmp_path: Path) -> None:
-        found = problems(tmp_path, *[[]] * 50)
-        assert len(found) == 21
-        assert found[-1] == (0, "", "30 more findings like these")
+    @pytest.mark.parametrize(("count", "told"), [(50, "45 more findings"), (6, "1 more finding")])
+    def test_findings_are_counted_after_the_first_five(
+        self, tmp_path: Path, count: int, told: str
+    ) -> None:
+        found = problems(tmp_path, *[[]] * count)
+        assert len(found) == 6
+        assert found[-1] == (0, "", f"{told} like these")
+
+    @pytest.mark.parametrize(
+        ("row", "told"),
+        [
+            (
+                {"question": "x", "reply": "y"},
+                "no row has the columns a, b and same; there are 'question', 'reply'",
+            ),
+            ({"a": "x", "b": "y"}, "no row has the column same; there are 'a', 'b'"),
+            ({"a": "x", "same": True}, "no row has the column b; there are 'a', 'same'"),
+            ({}, "no row has the columns a, b and same"),
+            (
+                {"a": "x", "b": "y", "same": None},
+                "no pair in it is labelled: `same` is empty in every row (see trivet eval label)",
+            ),
+        ],
+    )
+    def test_a_file_of_another_kind_is_told_in_one_sentence(
+        self, tmp_path: Path, row: dict[str, Any], told: str
+    ) -> None:
+        assert problems(tmp_path, *[row] * 30) == [(0, "", told)]
+
+    def test_of_many_other_columns_the_first_eight_are_named(self, tmp_path: Path) -> None:
+        row = {f"c{at}" + "x" * 99: at for at in range(20)}
+        ((_, _, message),) = problems(tmp_path, row, row)
+        assert message.count("'c") == 8
+        assert message.endswith(", ...")
+        assert len(message) < 500
 
     def test_a_file_without_pairs(self, tmp_path: Path) -> None:
         assert problems(tmp_path) == [(0, "", "has no pairs in it")]
@@ -197,12 +230,12 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            ("a,b\n1,2\n", ":1:1: same: the header has no such column"),
+            ("a,b\n1,2\n", ":1:1: the header does not have the column same, but 'a', 'b'"),
             ("a,b,same\nx,y,1,z\n", ":2:1: has more cells than the header"),
             ("a,b,same\nx,y\n", ":2:1: same: is missing"),
             ("a,b,same\nx,y,maybe\n", ":2:1: same: has to be true or false"),
             ('a,b,same\n"x,y,1\n', "is not CSV: unexpected end of data"),
-            ("", ":1:1: a: the header has no such column"),
+            ("", ":1:1: the header does not have the columns a, b and same"),
             ("a,b,same\n", "has no pairs in it"),
         ],
     )

@@ -161,7 +161,7 @@ class TestTrouble:
 
     def test_an_embedder_that_is_not_there_is_told_in_a_sentence(self, pairs: Path) -> None:
         result = run(pairs, "--embedder", "openai:nowhere")
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert result.stderr.startswith("error: ")
 
     def test_a_library_that_is_missing_names_its_extra(

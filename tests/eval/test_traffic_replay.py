@@ -309,12 +309,25 @@ class TestFiles:
         with pytest.raises(ConfigError, match="set aside"):
             list(files)
 
-    def test_a_file_of_something_else_is_refused_with_some_findings(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("line", ["{}", "no JSON", "[1]", '{"format": 2}'])
+    def test_a_file_of_something_else_is_refused_in_one_sentence(
+        self, tmp_path: Path, line: str
+    ) -> None:
         path = tmp_path / "log"
-        path.write_text("{}\n" * 500)
+        path.write_text(f"{line}\n" * 500)
         with pytest.raises(ConfigError) as caught:
             open_traffic([path])
-        assert len(caught.value.problems) == 20
+        assert [one.message for one in caught.value.problems] == [
+            "is no recorded traffic: no line of it is a JSON object with `format: 1`"
+        ]
+
+    def test_of_many_findings_five_are_told(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "log", [row(1, "a")])
+        path.write_bytes(path.read_bytes() + b"{}\n" * 500)
+        with pytest.raises(ConfigError) as caught:
+            open_traffic([path])
+        assert [one.line for one in caught.value.problems] == [2, 3, 4, 5, 6, 0]
+        assert caught.value.problems[-1].message == "and maybe more"
 
 
 class TestMemo:
@@ -363,7 +376,7 @@ class TestMemo:
 def opened(monkeypatch: pytest.MonkeyPatch) -> Chain:
     """The chain that the command opens."""
     of = chain()
-    monkeypatch.setattr(chains, "open_eval_chain", lambda embedder, name, gate: of)
+    monkeypatch.setattr(chains, "open_eval_chain", lambda embedder, name, **how: of)
     return of
 
 
@@ -497,7 +510,7 @@ def embed(texts):
     print("embedded", flush=True)
     return usual(texts)
 of.embedder.embed = embed
-chains.open_eval_chain = lambda embedder, name, gate: of
+chains.open_eval_chain = lambda embedder, name, **how: of
 main(sys.argv[1:])
 """
 

@@ -6,7 +6,7 @@ import asyncio
 
 from entries import NOW, Clock, entry, key
 
-from trivet.exact.purges import SharedStore
+from trivet.exact.purges import SharedStore, key_label
 from trivet.exact.store import Bound, ExactStore
 
 FREE = Bound()
@@ -116,6 +116,18 @@ class StoreContract:
         await store.put(entry("late", labels=frozenset({"tag:w", "tag:x"})), FREE)
         await store.put(entry("other", labels=frozenset({"tag:w"})), FREE)
         assert await held(store, "late", "other") == ["other"]
+
+    async def test_an_entry_created_before_a_purge_of_its_key_is_not_kept_after_it(
+        self, store: ExactStore
+    ) -> None:
+        await store.put(entry("late"), FREE)
+        await store.purge("t1", key_label(key("late")), NOW)
+        await store.delete("t1", key("late"))
+        await store.put(entry("late"), FREE)
+        await store.put(entry("other"), FREE)
+        assert await held(store, "late", "other") == ["other"]
+        await store.put(entry("late", created=NOW + 1), FREE)
+        assert await held(store, "late", "other") == ["late", "other"]
 
     async def test_a_tenant_keeps_at_most_its_entries_and_the_newest_is_kept(
         self, store: ExactStore, clock: Clock

@@ -12,7 +12,7 @@ from trivet.errors import StoreError
 from trivet.exact.entry import Entry
 from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound
-from trivet.exact.tier import ExactTier, Hit, Miss, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Event
 
@@ -25,6 +25,7 @@ class OddStore(MemoryStore):
         self.given = given
         self.late = late
         self.kept: list[Entry] = []
+        self.deleted: list[ExactKey] = []
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         if isinstance(self.given, StoreError):
@@ -36,6 +37,9 @@ class OddStore(MemoryStore):
         if isinstance(self.given, StoreError):
             raise self.given
         self.kept.append(entry)
+
+    async def delete(self, tenant: str, key: ExactKey) -> None:
+        self.deleted.append(key)
 
 
 def question(name: str = "a", tenant: str = "t1", **changes: Any) -> Question:
@@ -156,3 +160,35 @@ class TestKeep:
         keeping.cancel()
         await asyncio.sleep(0.05)
         assert store.kept == [entry()]
+
+    @pytest.mark.parametrize("replaces", [False, True])
+    async def test_what_it_takes_the_place_of_is_deleted_everywhere(self, replaces: bool) -> None:
+        store = OddStore()
+        assert await tier(store)[0].keep(entry(), Bound(), replaces=replaces) == ""
+        assert store.deleted == [key("a")] * replaces
+        assert store.kept == [entry()]
+
+
+class TestCarrying:
+    """F-tags: an answer is for those whose tags it carries, so that a purge by one reaches it."""
+
+    def test_an_answer_that_carries_all_is_a_hit(self) -> None:
+        hit = Hit(entry(labels=frozenset({"tag:a", "tag:b"})), 0, 60)
+        assert carrying(hit, frozenset({"tag:a"})) == hit
+        assert carrying(hit, frozenset()) == hit
+
+    def test_one_that_lacks_a_tag_is_a_miss_that_says_what_it_carries(self) -> None:
+        hit = Hit(entry(labels=frozenset({"tag:a"})), 0, 60)
+        missed = carrying(hit, frozenset({"tag:b"}))
+        assert missed == Miss("tags", key("a"), labels=frozenset({"tag:a"}))
+
+    def test_a_stand_in_that_lacks_a_tag_is_none(self) -> None:
+        stale = Hit(entry(labels=frozenset({"tag:a"})), 60, -1)
+        missed = Miss("expired", key("a"), stale)
+        assert carrying(missed, frozenset({"tag:a"})) == missed
+        assert carrying(missed, frozenset({"tag:b"})) == Miss("expired", key("a"))
+
+    def test_only_what_is_stored_and_passed_over_is_replaced(self) -> None:
+        reasons = ("no-cache", "max-age", "min-fresh", "tags", "expired", "", "store-open")
+        told = [Miss(reason, key("a")).replaces for reason in reasons]
+        assert told == [True] * 4 + [False] * 3

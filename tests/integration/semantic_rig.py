@@ -114,10 +114,12 @@ def models(port: int = 0) -> Iterator[tuple[Models, EmbeddingsServer]]:
 def measured(
     server: EmbeddingsServer, model: str = "m", chain: Chain = "cosine", **given: Any
 ) -> Calibration:
-    """A calibration at 0.7 for a model of the endpoint."""
+    """A calibration at 0.7 for a model of the endpoint, and maybe a cross-encoder over it, or
+    weights (`fitted`)."""
     embedder = EndpointEmbedder(server.url, model)
     embedder.close()
-    made = open_chain(chain, embedder, gate=load_gate()).fingerprint
+    named = given.pop("cross_encoder", None)
+    made = open_chain(chain, embedder, load_gate(), named, given.get("fitted")).fingerprint
     return calibration(given.pop("threshold", 0.7), fingerprint=made, **given)
 
 

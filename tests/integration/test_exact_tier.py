@@ -134,6 +134,21 @@ def test_an_unknown_field_is_in_the_key(proxy: Proxy) -> None:
     assert proxy.chat("unknown field", num_ctx=8192).exact["hit"] is True
 
 
+@pytest.mark.parametrize("name", ["x_tenant_id", "x_roles", "x_on_behalf_of", "x_unheard_of"])
+def test_an_unknown_header_is_in_the_key(proxy: Proxy, name: str) -> None:
+    for value in ("alice", "bob"):
+        asked = [proxy.chat(f"header {name}", **{name: value}) for _ in range(3)]
+        assert asked[0].exact == {"fwd": "miss", "stored": True}
+        assert [reply.exact.get("hit") for reply in asked[1:]] == [True, True]
+    assert "hit" not in proxy.chat(f"header {name}").exact
+
+
+def test_headers_of_tracing_and_proxies_cost_no_hit(proxy: Proxy) -> None:
+    proxy.chat("traced", x_request_start="t=1", cf_ray="1", x_datadog_trace_id="1")
+    again = proxy.chat("traced", x_request_start="t=2", cf_ray="2", fly_request_id="2")
+    assert again.exact["hit"] is True
+
+
 def test_a_request_version_is_a_key_space_of_its_own(proxy: Proxy) -> None:
     proxy.chat("versions")
     newer = proxy.chat("versions", trivet_version="prompt=8")

@@ -320,13 +320,19 @@ def test_tenants_that_share_the_proxys_upstream_key_cannot_read_each_others_file
             assert sent[b"authorization"] == b"Bearer sk-shared"
 
 
-def test_a_tag_on_a_hit_counts_for_a_purge(start: Callable[..., Proxy]) -> None:
+def test_what_a_caller_got_under_a_tag_is_found_by_a_purge_of_it(
+    start: Callable[..., Proxy],
+) -> None:
     proxy = start(acme=policy("acme", ACME))
-    proxy.chat("tagged later")
-    for _ in range(3):
-        assert proxy.chat("tagged later", trivet_tag="doc-17").exact["hit"] is True
-    assert purge(proxy, "--tenant", "acme", "--tag", "doc-17") == 1
-    assert proxy.chat("tagged later").exact == {"fwd": "miss", "stored": True}
+    for _ in range(2):
+        proxy.chat("tagged later")
+        first = proxy.chat("tagged later", trivet_tag="doc-17")
+        assert first.exact == {"fwd": "miss", "stored": True, "detail": "tags"}
+        for _ in range(3):
+            assert proxy.chat("tagged later", trivet_tag="doc-17").exact["hit"] is True
+            assert proxy.chat("tagged later").exact["hit"] is True
+        assert purge(proxy, "--tenant", "acme", "--tag", "doc-17") == 1
+        assert proxy.chat("tagged later").exact == {"fwd": "miss", "stored": True}
 
 
 def test_a_route_that_the_caller_names_never_opens_one_users_answers_to_another(

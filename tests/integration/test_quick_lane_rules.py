@@ -272,6 +272,19 @@ class TestPolicies:
         assert talk(proxy, ask) == [429, 200]
 
 
+def test_callers_that_a_header_tells_apart_are_recalled_apart(proxy: Proxy) -> None:
+    requests = [
+        whole(proxy, "told apart", x_tenant_id=name, x_request_start=name)
+        for name in ("alice", "bob")
+    ]
+    moved = whole(proxy, "told apart", x_tenant_id="alice", x_request_start="later")
+
+    async def ask(line: Line) -> list[str]:
+        return [status(await line.ask(request)) for request in (*requests * 3, moved)]
+
+    assert talk(proxy, ask) == ["fwd=miss"] * 2 + ["hit"] * 5
+
+
 def test_tenants_that_a_gateway_names_are_recalled_apart(proxy: Proxy) -> None:
     command = proxy.process.args
     assert isinstance(command, list)

@@ -110,7 +110,7 @@ async def test_a_store_that_is_emptied_under_us_empties_the_indexes_and_goes_on(
         for path in Path(fleet.rig.place).parent.iterdir():
             path.unlink()
     await until(lambda: not names(one.index) and not names(two.index), "the flush")
-    await two.follower.tell(Added(entry("b")))
+    await two.follower.tell(Added(entry("b", created=time.time())))
     await until(lambda: names(one.index) == {"b"}, "the record after it")
     assert await kept(one.store) == {"b"}
 
@@ -166,7 +166,8 @@ async def test_a_file_that_is_no_database_is_moved_aside_and_a_new_one_is_made(
     with pytest.raises(StoreError, match=r"records\.db was moved to .*\.corrupt") as caught:
         await store.ready()
     assert caught.value.reason == "corrupt"
-    await store.publish(Added(entry("a")))
+    await store.publish(Added(entry("earlier")))
+    await store.publish(Added(entry("a", created=time.time())))
     assert await kept(store) == {"a"}
     assert Path(f"{path}.corrupt").read_bytes() == b"no database at all" * 100
     await rig.close()

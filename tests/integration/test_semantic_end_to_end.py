@@ -15,7 +15,8 @@ from anthropic import Anthropic
 from openai import OpenAI
 from parts import calibration
 from proxy import Proxy, Reply, request, serving
-from semantic_rig import entries, hits, learns, similar, until
+from semantic_rig import entries, hits, learns, similar
+from trouble_rig import until
 
 from trivet.middleware.mock_upstream.run import running
 from trivet.middleware.status import parse
@@ -232,6 +233,14 @@ def test_a_purge_by_tag_reaches_similar_answers(start: Start) -> None:
     )
     assert purge.status == 200, purge.body
     assert semantic(proxy.chat("How may I bake sourdough bread?")).get("hit") is None
+
+
+def test_a_similar_answer_without_the_callers_tag_is_not_served(start: Start) -> None:
+    proxy = start()
+    learns(proxy, FIRST, trivet_tag="doc-1")
+    assert semantic(proxy.chat(AGAIN, trivet_tag="doc-1"))["hit"] is True
+    again = "How may I bake sourdough bread?"
+    assert semantic(proxy.chat(again, trivet_tag="doc-2"))["detail"] == "tags"
 
 
 def test_without_a_certified_threshold_it_only_watches(start: Start) -> None:

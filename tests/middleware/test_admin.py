@@ -347,17 +347,17 @@ async def test_a_reload_tells_the_version() -> None:
     response = await client().post("/trivet/reload", headers=AUTH)
     assert (response.status_code, response.json()) == (
         200,
-        {"ok": True, "version": "v2", "problems": 0},
+        {"ok": True, "version": "v2", "problems": 0, "detail": ""},
     )
 
 
 async def test_a_refused_reload_is_422_and_names_the_kept_version() -> None:
     control = FakeControl()
-    control.reloaded = PolicyReload(False, "v1", 2)
+    control.reloaded = PolicyReload(False, "v1", 2, "a.yaml:1:1: ...")
     response = await client(control).post("/trivet/reload", headers=AUTH)
     assert (response.status_code, response.json()) == (
         422,
-        {"ok": False, "version": "v1", "problems": 2},
+        {"ok": False, "version": "v1", "problems": 2, "detail": "a.yaml:1:1: ..."},
     )
 
 

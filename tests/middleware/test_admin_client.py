@@ -89,6 +89,14 @@ def test_a_wrong_key_is_one_sentence() -> None:
         assert caught.value.status == 401
 
 
+def test_a_key_that_was_not_given_is_asked_for() -> None:
+    with server(401, b'{"error":{"message":"no"}}') as (url, _):
+        with pytest.raises(AdminError) as caught:
+            AdminClient(url).stats()
+        wanted = f"{url} wants the admin key (401): give --admin-key, or set TRIVET_ADMIN_KEY."
+        assert str(caught.value) == wanted
+
+
 def test_an_error_of_the_api_is_passed_on() -> None:
     with server(422, b'{"error":{"message":"tenant: Field required.","field":"tenant"}}') as (
         url,

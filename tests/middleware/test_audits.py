@@ -27,6 +27,7 @@ from trivet.middleware.routing import Routing
 from trivet.middleware.similar import Suggested
 from trivet.policies.intents import Intent
 from trivet.policies.model import TenantPolicy
+from trivet.policies.queued_pair import is_queued, read_queued
 from trivet.policies.semantic_model import Audit, Judge, SemanticPolicy
 from trivet.semantic.bag_of_words import BagOfWords
 from trivet.semantic.batching import BatchedEmbedder
@@ -398,6 +399,20 @@ class TestPerson:
         assert (line["answer_a"], line["answer_b"]) == ("Press it.", "Pull it.")
         assert (line["judge"], line["judged"], line["id"]) == ("person", None, "ab" * 16)
         assert audited.counts == UNJUDGED
+
+    async def test_what_waits_is_what_eval_reads(self, tmp_path: Path) -> None:
+        labels = LabelQueue(tmp_path / "labels")
+        audited = Audited(model(OTHER), policy=acme(store_text=True), labels=labels)
+        await audited.chat(STORED)
+        await audited.chat(ASKED)
+        await audited.audits.idle()
+        raw = labels.path("acme").read_bytes()
+        assert is_queued(raw)
+        found = read_queued(raw, "f", 1)
+        assert (found.tenant, found.a, found.b) == ("acme", STORED, ASKED)
+        assert (found.answer_a, found.answer_b) == ("Press it.", "Pull it.")
+        assert (found.context, found.threshold) == ((b"r" * 32).hex(), 0.9)
+        assert (found.judge, found.judged) == ("equality", False)
 
     async def test_no_text_is_kept_where_the_policy_does_not_say_so(self, tmp_path: Path) -> None:
         labels = LabelQueue(tmp_path / "labels")

@@ -50,6 +50,7 @@ def test_a_complete_answer_is_stored_compact_with_usage_model_and_ids() -> None:
         ({}, None),
         ({"prompt_tokens": "9"}, None),
         ({"prompt_tokens": -1, "completion_tokens": 1}, None),
+        ({"prompt_tokens": 9, "completion_tokens": 3, "prompt_tokens_details": None}, Usage(9, 3)),
         (
             {
                 "prompt_tokens": 9,

@@ -78,7 +78,6 @@ def test_another_cache_field_stays_in_the_body_and_in_the_key(cache: Any) -> Non
     [
         ({"model": ""}, "model"),
         ({"model": None}, "model"),
-        ({"messages": []}, "messages"),
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "user", "content": "a"}, "b"]}, "messages[1]"),
         ({"stream": 1}, "stream"),
@@ -184,6 +183,7 @@ def test_the_schema_of_a_json_answer_is_kept_in_its_order() -> None:
         ({"tools": [{"googleSearch": {}}]}, "hosted-tool"),
         ({"tools": ["x"]}, "hosted-tool"),
         ({"messages": [{"role": "assistant", "audio": {"id": "audio_1"}}]}, "audio"),
+        ({"messages": []}, "no-messages"),
         (part(type="image_url", image_url={"url": "https://a/b.png"}), "remote-image"),
         (part(type="image_url", image_url="HTTP://a/b.png"), "remote-image"),
         (part(type="image_url", image_url={"url": "file:///b.png"}), "remote-image"),

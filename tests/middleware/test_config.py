@@ -57,13 +57,13 @@ class TestUpstream:
     )
     def test_what_is_no_url_to_append_to_is_refused(self, url: str) -> None:
         said = refused({"upstreams": [{"name": "a", "base_url": url}]})
-        assert "upstreams.0.base_url" in said
+        assert "upstreams[0].base_url" in said
         assert "secret" not in said
 
     @pytest.mark.parametrize("prefix", ["azure", "/a b", "/ä"])
     def test_a_prefix_begins_with_a_slash(self, prefix: str) -> None:
         said = refused({"upstreams": [{"name": "a", "base_url": "http://a", "prefix": prefix}]})
-        assert "upstreams.0.prefix" in said
+        assert "upstreams[0].prefix" in said
 
     def test_two_upstreams_need_two_names(self) -> None:
         assert "two upstreams" in refused({"upstreams": UP["upstreams"] * 2})
@@ -90,7 +90,7 @@ class TestServerConfig:
         file = tmp_path / "trivet.yaml"
         file.write_text("upstreams: [{name: a, base_url: 'http://a'}]\nstore: memory\n")
         said = refused({"store.url": "memory"}, file)
-        assert said.startswith(f"{file}: store: ")
+        assert said.startswith(f"{file}:2:1: store: ")
 
     def test_without_an_upstream_it_says_how_to_give_one(self) -> None:
         assert "--upstream URL" in refused({})
@@ -100,7 +100,7 @@ class TestServerConfig:
         [
             ("- a\n", "mapping"),
             ("a: [", "not valid YAML"),
-            ("", "mapping"),
+            ("", "is empty"),
         ],
     )
     def test_a_file_that_is_no_mapping_is_refused(
@@ -120,6 +120,25 @@ class TestServerConfig:
     def test_a_file_that_is_missing_is_named(self, tmp_path: Path) -> None:
         file = tmp_path / "none.yaml"
         assert refused(UP, file) == f"{file}: No such file or directory"
+
+    def test_a_finding_has_its_line_and_the_nearest_name(self, tmp_path: Path) -> None:
+        file = tmp_path / "trivet.yaml"
+        file.write_text("upstreams:\n  - {name: a, base_ur: 'http://a'}\nprot: 1\n")
+        assert refused({}, file).splitlines() == [
+            f"{file}:2:5: upstreams[0].base_url: is missing.",
+            f"{file}:2:15: upstreams[0].base_ur: is not a known field. Did you mean `base_url`?",
+            f"{file}:3:1: prot: is not a known field. Did you mean `port`?",
+        ]
+
+    def test_a_field_given_twice_is_a_finding(self, tmp_path: Path) -> None:
+        file = tmp_path / "trivet.yaml"
+        file.write_text("port: 1\nport: 2\n")
+        assert "port: is given twice" in refused(UP, file)
+
+    def test_what_a_flag_says_wrong_has_no_line_of_the_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "trivet.yaml"
+        file.write_text("upstreams: [{name: a, base_url: 'http://a'}]\nworkers: 1\n")
+        assert refused({"workers": 0}, file).startswith("command line: workers: ")
 
     def test_every_finding_is_told(self) -> None:
         said = refused({**UP, "workers": 0, "prot": 1})

@@ -164,6 +164,16 @@ class TestBatches:
         assert reply.exact == {"fwd": "request", "stored": True, "detail": "no-cache"}
         assert len(rig.upstream.sent) == 2
 
+    async def test_a_vector_without_this_callers_tag_is_asked_for_and_replaced(self) -> None:
+        rig = Rig(model)
+        tag = ("trivet-tag", "doc-1")
+        await embed(rig, ["a", "b"])
+        reply = await embed(rig, ["a"], tag)
+        assert reply.exact == {"fwd": "miss", "stored": True, "detail": "tags"}
+        assert (await embed(rig, ["a"], tag)).exact["hit"] is True
+        assert (await embed(rig, ["a", "b"])).exact["hit"] is True
+        assert await rig.store.purge(rig.done[0].tenant, "tag:doc-1", 1e12) == 1
+
     async def test_only_if_cached_needs_every_item(self) -> None:
         rig = Rig(model)
         await embed(rig, "a")

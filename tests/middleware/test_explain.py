@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,7 +171,36 @@ class TestExplain:
         assert (found.policy_versions, found.request_versions) == ({"prompt": "7"}, {"docs": "3"})
         assert found.labels == ("version:docs=3", "version:prompt=7")
         assert found.headers_left_out == ("trivet-version", "user-agent")
+        assert "header openai-project" in dict(found.key_fields)
         assert [one.field for one in found.left_out] == ["stream"]
+
+    def test_every_header_in_the_key_is_named(self) -> None:
+        headers = {
+            "authorization": "Bearer sk",
+            "x-user": "ann",
+            "x-tenant-id": "alice",
+            "x-request-id": "1",
+        }
+        found = told(CHAT, headers)
+        fields = dict(found.key_fields)
+        assert fields["header x-tenant-id"].startswith("sha256:")
+        assert fields["credential scope"].endswith(" (authorization, x-user)")
+        assert found.headers_left_out == ("x-request-id",)
+
+    def test_headers_that_do_not_go_upstream_are_not_in_the_credential_scope(self) -> None:
+        asked = sample(CHAT, headers={"authorization": "Bearer tvt_1", "x-api-key": "sk"})
+        own = explain(asked, ChatDialect().decode, caller(), TO)
+        assert dict(own.key_fields)["credential scope"].endswith(" (x-api-key)")
+        to = Destination("main", "http://u", b"configured")
+        configured = explain(asked, ChatDialect().decode, caller(), to)
+        assert "(" not in dict(configured.key_fields)["credential scope"]
+        assert configured.headers_left_out == ("authorization", "x-api-key")
+
+    def test_a_tenant_that_an_operator_chose_has_no_credential(self) -> None:
+        who = replace(caller(), how="chosen")
+        found = explain(sample(CHAT, headers={"x-user": "a"}), ChatDialect().decode, who, TO)
+        assert "(" not in dict(found.key_fields)["credential scope"]
+        assert found.headers_left_out == ("x-user",)
 
     def test_each_embeddings_item_has_a_key(self) -> None:
         body = {"model": "text-embedding-3", "input": ["a", "b", "a"]}
@@ -275,7 +305,7 @@ class TestText:
             "Versions  prompt=7 (policy), docs=3 (request)",
             f"Key       {found.keys[0]}",
             "semantic  closed  off: the policy leaves the tier off (semantic.mode)",
-            "body messages          1 items, 32 bytes",
+            "body messages          1 item, 32 bytes",
             "accept, trivet-route, trivet-version",
             "rules that match  exact.rules[0]",
             "key_headers       X-A",
@@ -293,7 +323,7 @@ class TestText:
         assert "nothing: every field of the body is in it" in render(told(CHAT))
 
     def test_many_headers_are_wrapped(self) -> None:
-        headers = {f"x-header-number-{number}": "1" for number in range(12)}
+        headers = {f"x-stainless-number-{number}": "1" for number in range(12)}
         assert max(len(line) for line in render(told(CHAT, headers)).splitlines()) < 100
 
     def test_control_characters_do_not_reach_the_terminal(self) -> None:

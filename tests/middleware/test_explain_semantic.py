@@ -10,10 +10,12 @@ from parts import calibration
 
 from trivet.messages import Request
 from trivet.middleware.dialects.chat import ChatDialect
+from trivet.middleware.effective import Running
 from trivet.middleware.explain_semantic import SemanticView, semantic_view
 from trivet.policies.directives import NONE
 from trivet.policies.eligibility import eligibility
-from trivet.policies.model import TenantPolicy
+from trivet.policies.intents import Intent
+from trivet.policies.model import ExactSettings, TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 
 
@@ -72,6 +74,32 @@ def test_a_tier_that_only_watches_says_why(reason: str, settings: SemanticPolicy
     found = view(settings)
     assert (found.open, found.reason) == (True, reason)
     assert "serves nothing" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted"),
+    [
+        (Running("other-chain", "another gate"), (True, "shadow-other-chain", "another gate")),
+        (Running(closed={"informational": "bound"}), (True, "shadow-bound", "closed by")),
+        (Running("loading"), (False, "loading", "being loaded")),
+        (Running(), (True, "", "serves at a score")),
+    ],
+)
+def test_what_a_running_tier_knows_is_told(running: Running, wanted: tuple[bool, str, str]) -> None:
+    policy = TenantPolicy(tenant="t1")
+    plan = eligibility(request(), policy, policy.exact, NONE, None)
+    found = semantic_view(request(), measured(), plan, running)
+    assert (found.open, found.reason) == wanted[:2]
+    assert wanted[2] in found.detail
+
+
+def test_of_several_intents_the_closed_ones_are_named() -> None:
+    settings = measured().model_copy(update={"intents": (Intent.INFORMATIONAL, Intent.TIME)})
+    settings.attach(calibration(0.91))
+    plan = eligibility(request(), TenantPolicy(tenant="t1"), ExactSettings(), NONE, None)
+    found = semantic_view(request(), settings, plan, Running(closed={"time": "bound"}))
+    assert (found.open, found.reason) == (True, "")
+    assert found.detail.endswith("closed by measurement: time (bound)")
 
 
 def test_a_measured_tier_says_from_which_score_it_serves_and_with_which_bound() -> None:

@@ -12,6 +12,8 @@ from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fleet_operations import FleetOperations
+from trivet.middleware.operations import refusal_of
+from trivet.policies.keygen import key_hash
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Event, PolicyReload
 
@@ -98,6 +100,28 @@ class TestPurge:
             await made.purge("acme", tag=None, version=None, key="ab")
         assert hub.asked == []
 
+    REFUSED = refusal_of(RequestError(404, "No policy declares the tenant 'x'.", field="tenant"))
+
+    async def test_what_all_workers_refuse_alike_is_refused(self) -> None:
+        made, _, _ = fleet(purge=[self.REFUSED, self.REFUSED])
+        with pytest.raises(RequestError) as caught:
+            await made.purge("x", tag=None, version=None, key=None)
+        assert (caught.value.status, caught.value.field) == (404, "tenant")
+        assert caught.value.message == "No policy declares the tenant 'x'."
+
+    async def test_where_one_worker_refused_the_purge_is_not_confirmed(self) -> None:
+        with pytest.raises(StoreError, match="run it again"):
+            await fleet(purge=[2, self.REFUSED])[0].purge("x", tag=None, version=None, key=None)
+
+    async def test_a_tenant_that_no_policy_declares_is_refused_before_anybody_is_asked(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "acme.yaml").write_text("tenant: acme\n")
+        made, hub, _ = fleet(tmp_path)
+        with pytest.raises(RequestError, match="No policy declares the tenant 'nope'"):
+            await made.purge("nope", tag=None, version=None, key=None)
+        assert hub.asked == []
+
     async def test_a_worker_that_did_not_confirm_is_told(self) -> None:
         with pytest.raises(StoreError) as caught:
             await fleet(purge=[2])[0].purge("acme", tag=None, version=None, key=None)
@@ -142,6 +166,30 @@ async def test_explain_and_policies_are_answered_here() -> None:
     assert told["tenant"] == "anonymous"
     assert made.policies() == {"version": "none", "tenants": {}}
     assert hub.asked == []
+
+
+class TestExplainSemantic:
+    BODY = b'{"model":"m","temperature":0,"messages":[{"role":"user","content":"x"}]}'
+
+    @pytest.fixture
+    def declared(self, tmp_path: Path) -> Path:
+        key = f"credentials: [{{sha256: {key_hash('sk-a')}}}]"
+        (tmp_path / "acme.yaml").write_text(f"tenant: acme\n{key}\nsemantic: {{mode: shadow}}\n")
+        return tmp_path
+
+    async def told(self, made: FleetOperations) -> dict[str, Any]:
+        headers = {"authorization": "Bearer sk-a"}
+        return await made.explain("/v1/chat/completions", headers, self.BODY)
+
+    async def test_the_worker_that_serves_least_is_told_of(self, declared: Path) -> None:
+        fine = {"reason": "", "detail": "", "closed": {}}
+        made, hub, _ = fleet(declared, running=[fine, None, {**fine, "reason": "loading"}])
+        assert (await self.told(made))["semantic"]["reason"] == "loading"
+        assert hub.asked == [("running", "acme")]
+
+    async def test_without_an_answer_it_says_what_the_policy_does(self, declared: Path) -> None:
+        made, _, _ = fleet(declared, running=[])
+        assert (await self.told(made))["semantic"]["reason"] == "uncalibrated"
 
 
 class TestFeedback:

@@ -39,7 +39,10 @@ async def test_a_store_that_answers_is_up() -> None:
 async def test_a_store_that_fails_is_down_with_its_reason_and_no_reason_to_send_nobody() -> None:
     (part,) = await StoreHealth().components(Store(StoreError("refused", "refused: no")))
     assert (part.ok, part.state) == (True, "down")
-    assert part.detail == "refused: requests go to the upstream, uncached"
+    assert part.detail == (
+        "refused: answers come from this process's memory, where it holds them, or from the "
+        "upstream"
+    )
 
 
 async def test_a_store_that_does_not_answer_is_down(

@@ -23,9 +23,11 @@ from trivet.middleware.health import StoreHealth
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.operations import (
     Operations,
+    error_of,
     follow_policies,
     full_key,
     handlers_of,
+    is_refusal,
     shown_policies,
     stop,
 )
@@ -199,6 +201,13 @@ class TestHandlers:
         assert answers["metrics"][0] == os.getpid()
         assert answers["reload"] == {"ok": True, "version": "none", "problems": 0, "detail": ""}
         assert answers["purge"] == 1
+
+    async def test_a_worker_tells_its_supervisor_what_it_refuses(self, folder: Path) -> None:
+        handlers = handlers_of(operations(policies=folder)[0])
+        asked = b'{"tenant":"nope","tag":null,"version":null,"key":null}'
+        answer = json.loads(await handlers["purge"](asked))
+        assert is_refusal(answer)
+        assert error_of(answer).message == "No policy declares the tenant 'nope'."
 
 
 class TestFollowPolicies:

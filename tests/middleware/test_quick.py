@@ -126,22 +126,15 @@ class TestMissOfAKnownRequest:
         assert (await rig.end(rig.start(asked))).exact["fwd"] == "miss"
         assert (slow.gets, len(rig.upstream.sent)) == (1, 2)
 
-    async def test_an_entry_without_this_callers_tags_is_asked_for_once_and_tagged(self) -> None:
+    async def test_an_entry_without_this_callers_tags_is_replaced_by_one_with_all(self) -> None:
         slow = Slow()
-        rig = Rig(json_script(completion()), store=Behind(slow))
+        rig = Rig(*[json_script(completion())] * 2, store=Behind(slow))
         await rig.chat("hi", ("trivet-tag", "a"))
-        await rig.chat("hi", ("trivet-tag", "b"))
-        key = rig.reception._recall
-        (tagged,) = [known for known in key._known.values() if known.labels == {"tag:b"}]
-        kept = await slow.get(tagged.question.tenant, tagged.question.key)
-        assert kept is not None
-        await slow.put(replace(kept, labels=frozenset({"tag:a"})), Bound())
-        slow.gets = 0
-        assert (await rig.chat("hi", ("trivet-tag", "b"))).exact["hit"] is True
-        assert slow.gets == 1
-        found = await slow.get(tagged.question.tenant, tagged.question.key)
-        assert found is not None
-        assert found.labels == {"tag:a", "tag:b"}
+        again = await rig.chat("hi", ("trivet-tag", "b"))
+        assert again.exact == {"fwd": "miss", "stored": True, "detail": "tags"}
+        for tags in ("a", "b", "a, b"):
+            assert (await rig.chat("hi", ("trivet-tag", tags))).exact["hit"] is True
+        assert len(rig.upstream.sent) == 2
 
     async def test_an_expired_answer_still_stands_in_for_an_error(self) -> None:
         slow = Slow()
@@ -342,7 +335,7 @@ class TestTags:
         rig, lane = await knowing()
         tag = ("trivet-tag", "batch-7")
         assert at_once(lane, chat("hi", tag)) is None
-        assert (await rig.chat("hi", tag)).exact["hit"] is True
+        assert (await rig.chat("hi", tag)).exact["detail"] == "tags"
         assert at_once(lane, chat("hi", tag)) is not None
         await rig.store.purge(rig.done[0].tenant, "tag:batch-7", 1e12)
         assert at_once(lane, chat("hi", tag)) is None

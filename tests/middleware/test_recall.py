@@ -24,9 +24,10 @@ from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.recall import Known, Recall
+from trivet.policies import header_names
 from trivet.policies.eligibility import Eligible
+from trivet.policies.header_names import is_identity
 from trivet.policies.model import ExactPolicy, ExactRule, Match, TenantPolicy
-from trivet.policies.tenants import is_identity
 
 CHAT = "/v1/chat/completions"
 STREAM = {"stream": True}
@@ -85,8 +86,9 @@ class TestKept:
             "cookie",
             "pragma",
             "trivet-route",
-            "via",
             "x-anything",
+            "x-forwarded-host",
+            "x-tenant-id",
         ],
     )
     async def test_every_other_header_counts(self, name: str) -> None:
@@ -167,10 +169,10 @@ class TestKept:
         assert rig.reception._recall._known == {}
 
 
-@pytest.mark.parametrize("name", sorted(recall_module._UNDECIDING))
+@given(st.sampled_from(sorted(header_names.TRANSPORT)) | st.binary(max_size=8))
 def test_what_is_not_compared_is_in_no_key_and_names_nobody(name: bytes) -> None:
-    assert key_headers([(name, b"x")]) == ()
-    assert not is_identity(name)
+    compared = recall_module._deciding([(name, b"x")]) != ()
+    assert compared or (key_headers([(name, b"x")]) == () and not is_identity(name))
 
 
 class TestCallers:
@@ -310,6 +312,7 @@ _HEADER = st.sampled_from(
             "user-agent": ("a", "b"),
             "x-request-id": ("a", "b"),
             "x-team": ("a", "b"),
+            "x-tenant-id": ("a", "b"),
             "x-user": ("a", "b"),
         }.items()
         for value in values

@@ -20,6 +20,7 @@ from asgi_driver import (
 from openai_bodies import completion
 
 from trivet.errors import UpstreamError
+from trivet.messages import Api
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.http_client.errors import Lost
 from trivet.policies.model import ExactPolicy, Limits, TenantPolicy
@@ -44,6 +45,7 @@ class TestWhoAsks:
         assert reply.header("www-authenticate") == "Bearer"
         assert len(asked.body) == 2
         assert (rig.done[0].tenant, rig.done[0].outcome) == ("", "error")
+        assert rig.done[0].api is Api.CHAT
 
     async def test_a_cached_answer_is_not_for_who_is_unknown(self) -> None:
         rig = Rig(json_script(completion()), policies=[acme()])
@@ -291,6 +293,11 @@ class TestPassThrough:
             "/v1/.",
             "/v1/..%2fadmin",
             "/v1\\..\\admin",
+            "/v1/models/..;/files",
+            "/v1/models/..;a=b/files",
+            "/v1/models/%2e%2e%3b/files",
+            "/v1/models/.;/files",
+            "/v1/models/..;",
         ],
     )
     async def test_a_path_cannot_climb_out_of_the_upstreams(self, path: str) -> None:
@@ -299,7 +306,9 @@ class TestPassThrough:
         assert (reply.status, reply.json["error"]["code"]) == (400, "invalid_path")
         assert rig.upstream.sent == []
 
-    @pytest.mark.parametrize("path", ["/v1/.well-known", "/v1/a..b", "/v1/...", "/v1/a%20b"])
+    @pytest.mark.parametrize(
+        "path", ["/v1/.well-known", "/v1/a..b", "/v1/...", "/v1/a%20b", "/v1/a;v=1.."]
+    )
     async def test_dots_within_a_segment_are_text(self, path: str) -> None:
         assert (await Rig(json_script({})).ask(path, method="GET")).status == 200
 

@@ -72,15 +72,14 @@ class TestKeyless:
         (found,) = keyless_upstreams({"acme": self.KNOWN}, [upstream("main")])
         assert (found.file, found.field) == ("upstream main", "credential_env")
         assert found.message == (
-            "is not set, so callers of acme who show a key made by `trivet keygen` reach "
-            "http://main without a key (such keys are not sent on): set it to the environment "
-            "variable with this upstream's key, unless it needs none."
+            "is not set, so callers of acme with a key of `trivet keygen` reach it without any "
+            "key; fine if it needs none."
         )
 
     def test_one_sentence_names_no_more_than_three_tenants(self) -> None:
         tenants = {name: self.KNOWN.model_copy(update={"tenant": name}) for name in "dcba"}
         (found,) = keyless_upstreams(tenants, [upstream("main")])
-        assert "callers of a, b, c, ... who" in found.message
+        assert "callers of a, b, c, ... with" in found.message
 
     @pytest.mark.parametrize(
         ("policy", "fields"),

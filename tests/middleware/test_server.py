@@ -168,8 +168,18 @@ class TestAnnounce:
     def test_writers_that_a_caller_can_name_are_warned_of(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        trusting = TenantPolicy(tenant="acme", semantic=SemanticPolicy(writers=("bot",)))
-        warn(config(), {"acme": trusting})
+        by_gateway = (Credential(gateway="acme"),)
+        trusting = TenantPolicy(
+            tenant="acme", credentials=by_gateway, semantic=SemanticPolicy(writers=("bot",))
+        )
+        warn(config(gateway={"header": "x-tenant"}), {"acme": trusting})
         said = capsys.readouterr().err
         assert said.startswith("warning: policy of acme: semantic.writers: goes by the end user")
         assert said.count("\n") == 1
+
+    def test_a_tenant_that_nobody_can_be_is_warned_of(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        warn(config(), {"acme": TenantPolicy(tenant="acme")})
+        said = capsys.readouterr().err
+        assert said.startswith("warning: policy of acme: credentials: names none, so nobody can")

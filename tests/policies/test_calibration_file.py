@@ -132,3 +132,25 @@ def test_what_a_file_calls_its_fields_does_not_steer_the_terminal(tmp_path: Path
     with pytest.raises(ConfigError) as raised:
         load_calibration(file)
     assert r"slices.\x1b[2J" in str(raised.value)
+
+
+def test_a_calibration_of_a_cross_encoder_needs_its_name_in_the_policy(tmp_path: Path) -> None:
+    written(tmp_path / "cal.json", fingerprint={"chain": "cross-encoder", "embedder": "e"})
+    file = policy(tmp_path, "cal.json")
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path)
+    (problem,) = raised.value.problems
+    assert (problem.field, problem.line) == ("semantic.cross_encoder", 2)
+    assert problem.message == "name the model: the chain of cal.json is cross-encoder."
+    file.write_text("tenant: acme\nsemantic: {calibration: cal.json, cross_encoder: models/mine}\n")
+    assert load_policy(file).semantic.cross_encoder == "models/mine"
+
+
+def test_a_cross_encoder_may_be_named_before_it_is_calibrated(tmp_path: Path) -> None:
+    written(tmp_path / "cal.json")
+    file = tmp_path / "acme.yaml"
+    file.write_text("tenant: acme\nsemantic: {calibration: cal.json, cross_encoder: some/model}\n")
+    assert load_policy(file).semantic.cross_encoder == "some/model"
+    file.write_text("tenant: acme\nsemantic: {cross_encoder: ''}\n")
+    with pytest.raises(ConfigError, match=r"semantic\.cross_encoder"):
+        load_policy(file)

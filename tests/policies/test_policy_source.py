@@ -11,8 +11,10 @@ import pytest
 
 from trivet.errors import ConfigError
 from trivet.policies.keygen import key_hash
+from trivet.policies.loader import load
+from trivet.policies.settling import Settling
 from trivet.policies.source import PolicySource
-from trivet.policies.tenants import UNDECLARED, GatewayTrust
+from trivet.policies.tenants import UNDECLARED, GatewayTrust, PolicySet
 from trivet.telemetry import PolicyReload
 
 SECRET = b"s" * 32
@@ -69,6 +71,23 @@ def test_a_bad_file_keeps_the_old_set_and_says_so(tmp_path: Path) -> None:
     assert source.problem is not None
     assert result == PolicyReload(False, before.policies.version, 2, str(source.problem))
     assert [one.field for one in source.problem.problems] == ["ttl", "exact.k"]
+
+
+def test_an_upstream_that_is_not_declared_is_refused_at_a_reload_as_at_the_start(
+    tmp_path: Path,
+) -> None:
+    policy(tmp_path, extra="upstreams: [openai]\n")
+    source = PolicySource(tmp_path, SECRET, upstreams=["local", "openai"])
+    before = source.tenants
+    policy(tmp_path, extra="upstreams: [opnai]\n")
+    result = source.reload()
+    assert (result.ok, source.tenants) == (False, before)
+    assert result.detail == (
+        f"{tmp_path / 'acme.yaml'}:3:13: upstreams[0]: 'opnai' is not declared in the server "
+        "config; it has local, openai. Did you mean `openai`?"
+    )
+    with pytest.raises(ConfigError, match="opnai"):
+        PolicySource(tmp_path, SECRET, upstreams=["local", "openai"])
 
 
 def test_a_directory_that_becomes_empty_keeps_the_old_set(tmp_path: Path) -> None:
@@ -190,15 +209,88 @@ async def test_a_watch_that_fails_goes_on_by_polling(
         if len(asked) == 1:
             raise RuntimeError("no watches are left")
         yield set()
-        yield set()
+        if len(asked) == 3:
+            policy(tmp_path, extra="exact: {ttl: 5}\n")
+            yield {(1, str(tmp_path / "acme.yaml"))}
 
     monkeypatch.setattr("watchfiles.awatch", awatch)
     monkeypatch.setattr("trivet.policies.source._LOOK_MS", 1)
-    async for result in PolicySource(tmp_path, SECRET).watch():
-        assert result.ok
-        if len(asked) == 3:
+    monkeypatch.setattr("trivet.policies.settling.PAUSE_S", 0.0)
+    source = PolicySource(tmp_path, SECRET)
+    async with asyncio.timeout(20):
+        async for result in source.watch():
+            assert result.ok
             break
     assert asked == [False, True, True]
+    assert source.current.tenants["acme"].exact.ttl == 5
+
+
+class Stirred:
+    """A source beside what its watch asks, with a clock that goes when it is told."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = 0.0
+        policy(directory, extra=SCOPED)
+        self.source = PolicySource(directory, SECRET)
+        self.settling = Settling(directory, lambda: self.now)
+
+    def after(self, seconds: float) -> list[PolicyReload]:
+        self.now += seconds
+        self.settling.stir()
+        return self.source._settled(self.settling)
+
+    @property
+    def scoped(self) -> bool:
+        return self.source.current.tenants["acme"].exact.user_scope
+
+
+SCOPED = "exact:\n  ttl: 5\n  user_scope: true\n"
+
+
+def test_a_file_that_is_written_in_pieces_is_not_read_in_between(tmp_path: Path) -> None:
+    rig = Stirred(tmp_path)
+    whole = (tmp_path / "acme.yaml").read_text() + "versions: {a: 1}\n"
+    with (tmp_path / "acme.yaml").open("w") as file:
+        file.write(whole[: whole.index("  user_scope")])
+        file.flush()
+        assert [rig.after(step) for step in (0.0, 0.5, 0.4)] == [[], [], []]
+        file.write(whole[whole.index("  user_scope") :])
+    assert rig.after(0.1) == []
+    assert rig.scoped
+    (result,) = rig.after(1.0)
+    assert result.ok
+    assert rig.scoped
+    assert rig.source.current.tenants["acme"].versions == {"a": "1"}
+
+
+def test_an_explicit_reload_reads_at_once(tmp_path: Path) -> None:
+    rig = Stirred(tmp_path)
+    policy(tmp_path, extra="exact: {ttl: 7}\n")
+    assert rig.after(0.0) == []
+    assert rig.source.reload().ok
+    assert not rig.scoped
+
+
+def test_files_that_change_while_they_are_read_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Stirred(tmp_path)
+    policy(tmp_path, extra="exact: {ttl: 7}\n")
+    rig.after(0.0)
+
+    def load_and_write(directory: Path, *_: object) -> PolicySet:
+        found = load(directory)
+        policy(tmp_path, extra=SCOPED + "versions: {a: 1}\n")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trivet.policies.source.load", load_and_write)
+        assert rig.after(1.0) == []
+    assert rig.scoped
+    assert rig.after(0.0) == []
+    assert [result.ok for result in rig.after(1.0)] == [True]
+    assert rig.scoped
+    assert rig.source.current.tenants["acme"].versions == {"a": "1"}
 
 
 async def test_without_a_directory_there_is_nothing_to_watch() -> None:

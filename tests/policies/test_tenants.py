@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 
 from trivet.errors import ConfigError
+from trivet.policies.header_names import API_KEY_HEADERS
 from trivet.policies.keygen import key_hash
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import (
-    API_KEY_HEADERS,
     UNDECLARED,
     GatewayTrust,
     Identified,
     PolicySet,
     TenantDirectory,
-    is_identity,
 )
 
 SECRET = b"s" * 32
@@ -322,20 +321,3 @@ class TestGateway:
     def test_a_gateway_that_proves_nothing_is_refused(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="The declared gateway cannot be used"):
             GatewayTrust("x-tenant", **fields)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        b"accept",
-        b"content-type",
-        b"idempotency-key",
-        b"traceparent",
-        b"user-agent",
-        b"x-request-id",
-        b"x-stainless-lang",
-        b"x-stainless-retry-count",
-    ],
-)
-def test_headers_of_ordinary_clients_identify_nobody(name: bytes) -> None:
-    assert not is_identity(name)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from parts import calibration, policy
+from tiny_cross_encoder import make_tiny_cross_encoder
 
 from trivet.errors import EmbedderError
 from trivet.policies.calibration import Fingerprint
 from trivet.policies.intents import Intent
 from trivet.policies.semantic_model import Quarantine, SemanticPolicy
+from trivet.semantic.bounded_verifier import BoundedVerifier
 from trivet.semantic.chain import Chain
 from trivet.semantic.engines import Engine
 from trivet.semantic.partitions import PartitionedIndex
 from trivet.semantic.tier import Asking, Feed, Learned, Looked, SemanticTier
-from trivet.semantic.types import Intention, Partition, Record
+from trivet.semantic.types import Intention, Partition, Record, TextPair, Verdict, Verifier
+from trivet.semantic.verifiers import open_chain
 
 if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
@@ -308,3 +314,89 @@ async def test_vectors_are_shared_within_a_scope_only() -> None:
     await rig.ask("reset", scope="t1\nalice")
     await rig.ask("reset", scope="t1\nbob")
     assert scopes == ["t1\nalice", "t1\nbob"]
+
+
+class Slow:
+    """A cross-encoder that takes its time."""
+
+    name, fingerprint = "slow", "s1"
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s = takes_s
+
+    def verify(self, pairs: Sequence[TextPair]) -> list[Verdict]:
+        time.sleep(self.takes_s)
+        return [Verdict(0.99)] * len(pairs)
+
+
+class CrossEncoded(Rig):
+    """A rig over a cross-encoder, with a calibration of it at `threshold`."""
+
+    def __init__(self, verifier: Verifier, deadline_s: float, threshold: float = 0.9) -> None:
+        chain = Chain("cross-encoder", Words(), verifier, Gate())
+        self.slow = BoundedVerifier(verifier, deadline_s)
+        super().__init__(engine=Engine(chain, Batched(), self.slow))  # type: ignore[arg-type]
+        self.measured = calibration(threshold, fingerprint=chain.fingerprint)
+
+    async def ask(self, text: str, **given: Any) -> Looked:
+        asked = asking(text, **given)
+        named = policy()
+        named.attach(self.measured)
+        return await self.tier.look(replace(asked, policy=named))
+
+    async def aclose(self) -> None:
+        await self.slow.close()
+
+
+async def test_a_slow_cross_encoder_costs_its_deadline_and_the_question_is_learned() -> None:
+    async with aclosing(CrossEncoded(Slow(0.5), 0.05)) as rig:
+        await rig.teach("reset")
+        looking = asyncio.create_task(rig.ask("restart"))
+        turns = 0
+        while not looking.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        found = looking.result()
+        assert (found.decision.kind, found.decision.reason) == ("miss", "verifier-timeout")
+        assert turns > 3
+        assert await rig.tier.learn(found, answer("restart", NOW)) == ""
+        assert len(rig.index) == 2
+
+
+async def test_a_cross_encoder_in_time_is_asked() -> None:
+    async with aclosing(CrossEncoded(Slow(0.01), 20.0)) as rig:
+        await rig.teach("reset")
+        found = await rig.ask("restart")
+        assert (found.decision.kind, found.decision.score) == ("hit", 0.99)
+
+
+async def test_where_there_is_no_neighbour_no_cross_encoder_is_asked() -> None:
+    async with aclosing(CrossEncoded(Slow(20.0), 20.0)) as rig:
+        assert (await rig.ask("reset")).decision.reason == "no-neighbour"
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_a_real_cross_encoder_decides_by_its_score(tmp_path: Path) -> None:
+    folder = str(make_tiny_cross_encoder(tmp_path))
+    verifier = open_chain("cross-encoder", Words(), cross_encoder=folder).verifier
+    assert verifier is not None
+    (verdict,) = verifier.verify([TextPair("reset", "restart", 1.0)])
+    for threshold, kind in ((verdict.score - 1e-4, "hit"), (verdict.score + 1e-4, "miss")):
+        async with aclosing(CrossEncoded(verifier, 20.0, threshold)) as rig:
+            await rig.teach("reset")
+            found = await rig.ask("restart")
+            assert found.decision.kind == kind
+            assert found.decision.score == pytest.approx(verdict.score, abs=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+async def test_another_cross_encoder_than_the_measured_one_is_a_shadow(tmp_path: Path) -> None:
+    folder = str(make_tiny_cross_encoder(tmp_path))
+    verifier = open_chain("cross-encoder", Words(), cross_encoder=folder).verifier
+    assert verifier is not None
+    async with aclosing(CrossEncoded(verifier, 20.0, 0.01)) as rig:
+        other = rig.measured.fingerprint.model_copy(update={"verifier": "0" * 64})
+        rig.measured = rig.measured.model_copy(update={"fingerprint": other})
+        await rig.teach("reset")
+        decision = (await rig.ask("restart")).decision
+        assert (decision.kind, decision.reason) == ("shadow", "other-chain")

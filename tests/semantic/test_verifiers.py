@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -48,6 +50,20 @@ def test_the_verifier_chain_scores_by_its_own() -> None:
 def test_a_cross_encoder_has_to_be_named() -> None:
     with pytest.raises(ConfigError, match="cross_encoder"):
         open_chain("cross-encoder", Constant())
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trivet.semantic.cross_encoder", None)
+    with pytest.raises(ConfigError, match="cross_encoder: There is no folder"):
+        open_chain("cross-encoder", Constant(), cross_encoder=str(tmp_path / "gone"))
+
+
+def test_a_library_that_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trivet.semantic.cross_encoder", None)
+    with pytest.raises(ConfigError, match=r"pip install 'trivet\[semantic\]'"):
+        open_chain("cross-encoder", Constant(), cross_encoder="some/model")
 
 
 def test_an_unknown_chain_is_refused() -> None:

@@ -6,10 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Literal
 
 from trivet.eval import choose
 from trivet.eval.bounds import upper_bound
 from trivet.eval.choose import Certified, Shortfall
+from trivet.eval.counted import counted
+from trivet.eval.dropped import Dropped, dropped
+from trivet.eval.fit import Missing
+from trivet.eval.fit_chain import FittedChain, fitted_chain, too_few
 from trivet.eval.pair_files import PairFile
 from trivet.eval.pairs import LabelledPair
 from trivet.eval.parts import Parts, Promise, parted
@@ -22,12 +27,12 @@ from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.economics import Economics, worth_it
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
+from trivet.semantic.fitted import FittedVerifier
 from trivet.semantic.language import language_of
 from trivet.semantic.scripts import scripts_of
 
-AUTO: tuple[ChainName, ...] = ("verifier", "rules", "cosine")
-"""What `auto` picks from: first what is taken where there are too few pairs to pick by, the
-cheapest last."""
+_AUTO: tuple[ChainName, ...] = ("verifier", "cross-encoder", "rules", "cosine")
+"""First what is taken where there are too few pairs to pick by, the cheapest last."""
 _TOLD_PAIRS = 20
 _CURVE = 60
 
@@ -39,6 +44,9 @@ class Wanted:
     target: float
     confidence: float
     embedder: str = "default"
+    cross_encoder: str | None = None
+    fit: Literal["no", "offer", "only"] = "no"
+    """Whether a chain is fitted to the pairs: not, beside the others, or in place of them."""
     admit: tuple[Intent, ...] | None = None
     """Intents that the gate lets through; None: it filters nothing here."""
     holdout: float = 0.0
@@ -47,6 +55,11 @@ class Wanted:
     """Of all requests."""
     hit_rate_from_pairs: bool = False
     costs: Economics | None = None
+
+
+def auto(wanted: Wanted) -> tuple[ChainName, ...]:
+    """The chains that `auto` picks from: a cross-encoder only where one is named."""
+    return tuple(name for name in _AUTO if name != "cross-encoder" or wanted.cross_encoder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +75,42 @@ class Calibrated:
     """What is missing, where no threshold was certified."""
     held_out: Measured | None
     notes: tuple[str, ...]
+    dropped: Dropped | None = None
+    """What the gate drops of all pairs; None where it filters none."""
 
 
 def calibrate(chains: Sequence[Chain], file: PairFile, wanted: Wanted, made: date) -> Calibrated:
     """Calibrate the best of the chains, which share an embedder and a gate.
 
-    The first of them is the one that is taken unseen. Raises `EmbedderError`.
+    The first of them is the one that is taken unseen. Raises `EmbedderError`, and `ConfigError`
+    where only a fitted chain will do and there are too few pairs for it.
     """
     promise = Promise(wanted.target, wanted.confidence)
-    parts = parted(file.pairs, promise, wanted.holdout, several=len(chains) > 1)
+    several = len(chains) > 1 or wanted.fit != "no"
+    parts = parted(file.pairs, promise, wanted.holdout, several=several)
     base = Chain("cosine", chains[0].embedder, gate=chains[0].gate)
     first = score_pairs(base, file.pairs, wanted.admit)
-    scored = {one.name: rescored(one, first, wanted.admit) for one in chains}
-    picked = pick({name: _rows(ones) for name, ones in scored.items()}, parts, promise)
-    (chain,) = (one for one in chains if one.name == picked.chain)
-    return _calibrated(chain, scored[picked.chain], parts, _About(file, wanted, made, picked))
+    tried: _Tried = {}
+    if wanted.fit != "only":
+        tried = {one.name: (one, rescored(one, first, wanted.admit)) for one in chains}
+    if wanted.fit != "no":
+        found = fitted_chain(base, first, parts.choosing, wanted.admit)
+        if not isinstance(found, Missing):
+            tried = _beside(tried, found)
+        elif wanted.fit == "only":
+            raise too_few(found, parts, promise)
+    picked = pick({name: _rows(ones) for name, (_, ones) in tried.items()}, parts, promise)
+    chain, scored = tried[picked.chain]
+    return _calibrated(chain, scored, parts, _About(file, wanted, made, picked))
+
+
+_Tried = dict[ChainName, tuple[Chain, list[ScoredPair]]]
+
+
+def _beside(tried: _Tried, fitted: FittedChain) -> _Tried:
+    """The fitted chain is neither the one that is taken unseen nor the cheapest."""
+    ones = list(tried.items())
+    return dict([*ones[:-1], ("fitted", (fitted.chain, fitted.scored)), *ones[-1:]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +145,8 @@ def _calibrated(
         made=about.made,
         fingerprint=chain.fingerprint,
         embedder=wanted.embedder,
+        cross_encoder=wanted.cross_encoder if chain.name == "cross-encoder" else None,
+        fitted=chain.verifier.layer if isinstance(chain.verifier, FittedVerifier) else None,
         dataset=about.file.digest,
         target=wanted.target,
         confidence=wanted.confidence,
@@ -134,6 +170,7 @@ def _calibrated(
         missing,
         _held_out(scored, parts, threshold, wanted),
         tuple(filter(None, (*about.file.notes, about.picked.note, *_notes(about.file.pairs)))),
+        None if wanted.admit is None else dropped(scored, wanted.admit),
     )
 
 
@@ -247,6 +284,6 @@ def _notes(pairs: Sequence[LabelledPair]) -> tuple[str, ...]:
     if groups * 2 >= len(pairs):
         return ()
     return (
-        f"the {len(pairs)} pairs are {groups} groups that share questions: bounds take every pair "
-        "for independent of the others.",
+        f"the {len(pairs)} pairs are {counted(groups, 'group')} that share questions: bounds take "
+        "every pair for independent of the others.",
     )

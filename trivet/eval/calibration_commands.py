@@ -10,8 +10,10 @@ from typing import Any
 
 import click
 
+from trivet.eval.options import cross_encoder, cross_encoder_of
+
 FINDING = 1
-_CHAINS = ("auto", "cosine", "rules", "verifier", "cross-encoder")
+_CHAINS = ("auto", "cosine", "rules", "verifier", "fitted", "cross-encoder")
 
 
 class _Within(click.FloatRange):
@@ -39,9 +41,6 @@ _intents = click.option(
     show_default=True,
     metavar="INTENT,...",
     help="Intents that --gate lets through.",
-)
-_cross_encoder = click.option(
-    "--cross-encoder", metavar="NAME", help="Model or folder for --chain cross-encoder."
 )
 
 
@@ -78,10 +77,12 @@ def _hit_rate(_: click.Context, __: click.Parameter, value: str | None) -> float
     type=click.Choice(_CHAINS),
     default="auto",
     show_default=True,
-    help="What scores a pair; auto picks from cosine, rules and verifier.",
+    help="What scores a pair; fitted: the verifier behind weights of its own for these pairs. "
+    "auto picks from cosine, rules, verifier, fitted, and the cross-encoder that --cross-encoder "
+    "names.",
 )
 @click.option("--embedder", default="default", show_default=True, help="As in `sweep`.")
-@_cross_encoder
+@cross_encoder
 @_gate
 @_intents
 @click.option(
@@ -110,8 +111,7 @@ def calibrate(pairs_file: Path, output: Path, as_json: bool, **flags: Any) -> No
     from trivet.eval import calibration_runs as runs
     from trivet.eval.whole_file import write_whole
 
-    chain, cross_encoder = flags.pop("chain_name"), flags.pop("cross_encoder")
-    made = runs.calibrated(pairs_file, chain, cross_encoder, runs.read_wanted(**flags))
+    made = runs.calibrated(pairs_file, flags.pop("chain_name"), runs.read_wanted(**flags))
     write_whole(output, made.calibration.model_dump_json(indent=2) + "\n")
     if as_json:
         click.echo(json.dumps(runs.calibrated_json(made)))
@@ -127,7 +127,7 @@ def calibrate(pairs_file: Path, output: Path, as_json: bool, **flags: Any) -> No
 @click.argument("pairs_file", metavar="PAIRS", type=_path)
 @click.option("--calibration", "calibration_file", type=_path, required=True, metavar="FILE")
 @click.option("--embedder", help="Another name for it.  [default: the calibration's]")
-@_cross_encoder
+@cross_encoder_of
 @click.option(
     "--gate", is_flag=True, help="Let the gate filter even where it did not for the calibration."
 )
@@ -174,7 +174,7 @@ def score(pairs_file: Path, calibration_file: Path, as_json: bool, **flags: Any)
     show_default=True,
     help="To calibrate, where NEW is pairs.",
 )
-@_cross_encoder
+@cross_encoder
 @_as_json
 def compare(
     old_file: Path, new_file: Path, pairs_file: Path | None, as_json: bool, **flags: Any

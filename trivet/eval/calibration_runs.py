@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from trivet.errors import ConfigError, EmbedderError, Problem
-from trivet.eval.calibrate import AUTO, Calibrated, Wanted, calibrate
+from trivet.eval.calibrate import Calibrated, Wanted, auto, calibrate
 from trivet.eval.calibration_text import needed_text
-from trivet.eval.chains import open_eval_chains, read_intents
+from trivet.eval.chains import check_named, open_eval_chains, read_intents
 from trivet.eval.compare import Comparison, compare
 from trivet.eval.pair_files import load_pairs
 from trivet.eval.pairs import LabelledPair
@@ -24,13 +24,16 @@ from trivet.policies.economics import Economics
 from trivet.policies.intents import Intent
 
 
-def calibrated(
-    pairs_file: Path, chain_name: str, cross_encoder: str | None, wanted: Wanted
-) -> Calibrated:
-    """Calibrate on a file. Raises `ConfigError` and `EmbedderError`."""
+def calibrated(pairs_file: Path, chain_name: str, wanted: Wanted) -> Calibrated:
+    """Calibrate on a file. Raises `ConfigError`, `EmbedderError`, and as `check_named` does."""
+    names = auto(wanted) if chain_name == "auto" else (chain_name,)
+    if chain_name in ("auto", "fitted"):
+        wanted = replace(wanted, fit="offer" if chain_name == "auto" else "only")
+    if chain_name == "fitted":
+        names = ("cosine",)  # What is fitted has yet to be; it takes the embedder and the gate.
+    check_named(names, wanted.cross_encoder)
     file = load_pairs(pairs_file)
-    names = AUTO if chain_name == "auto" else (chain_name,)
-    chains = open_eval_chains(wanted.embedder, names, gate=True, cross_encoder=cross_encoder)
+    chains = open_eval_chains(wanted.embedder, names, gate=True, cross_encoder=wanted.cross_encoder)
     return calibrate(chains, file, wanted, datetime.now(UTC).date())
 
 
@@ -64,6 +67,7 @@ def calibrated_json(made: Calibrated) -> dict[str, Any]:
         "message": needed_text(made),
         "chosen_on": made.chosen_on,
         "prospects": dict(made.prospects),
+        "gate_drops": None if made.dropped is None else made.dropped.data,
         "held_out": None if held_out is None else held_out.model_dump(mode="json"),
         "notes": list(made.notes),
     }
@@ -89,7 +93,8 @@ def judged(
         how.embedder or calibration.embedder,
         (fingerprint.chain,),
         gate=fingerprint.gate is not None or how.gate,
-        cross_encoder=how.cross_encoder,
+        cross_encoder=how.cross_encoder or calibration.cross_encoder,
+        fitted=calibration.fitted,
     )
     other = other_parts(calibration, chain)
     if other:
@@ -125,11 +130,16 @@ def compared(old_file: Path, new_file: Path, pairs_file: Path | None, anew: Anew
     if pairs_file is None:
         return compare(old, new)
     pairs = load_pairs(pairs_file).pairs
-    how = Opening(cross_encoder=anew.cross_encoder)
-    before = _judged_if_there(old, pairs, how)
+    before = _judged_if_there(old, pairs, _as_named(old, anew))
+    how = _as_named(new, anew)
     after = judged(new, str(new_file), pairs, how)
     kept = new.model_copy(update={"threshold": old.threshold, "intents": {}})
     return compare(old, new, (before, after), judged(kept, str(new_file), pairs, how))
+
+
+def _as_named(calibration: Calibration, anew: Anew) -> Opening:
+    """Each with its own cross-encoder; the flag is for a calibration that names none."""
+    return Opening(cross_encoder=calibration.cross_encoder or anew.cross_encoder)
 
 
 def _judged_if_there(
@@ -158,8 +168,9 @@ def _calibrated_anew(old: Calibration, pairs_file: Path, anew: Anew) -> Calibrat
         target=old.target,
         confidence=old.confidence,
         embedder=anew.embedder,
+        cross_encoder=anew.cross_encoder,
         admit=old.gated,
         hit_rate=old.hit_rate,
         costs=old.economics,
     )
-    return calibrated(pairs_file, anew.chain, anew.cross_encoder, wanted).calibration
+    return calibrated(pairs_file, anew.chain, wanted).calibration

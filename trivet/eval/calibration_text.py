@@ -7,6 +7,8 @@ from textwrap import fill
 
 from trivet.eval.calibrate import Calibrated
 from trivet.eval.compare import Comparison, coverage
+from trivet.eval.counted import counted
+from trivet.eval.fit_text import fitted_text
 from trivet.eval.score import JudgedPair, Totals
 from trivet.eval.side_by_side import one_line, shown
 from trivet.policies.calibration import Calibration, Measured
@@ -14,6 +16,7 @@ from trivet.policies.calibration import Calibration, Measured
 _NAMED = 10
 """Pairs that are told by name."""
 _NAME = 20
+_NO_GATE = "what the proxy's gate refuses is not left out of these counts: --gate shows it"
 
 
 def calibrated_text(made: Calibrated) -> str:
@@ -37,8 +40,7 @@ def needed_text(made: Calibrated) -> str:
     missing = made.shortfall
     if missing is None:
         return "cannot be certified: no pair has a score."
-    more = "1 more pair" if missing.pairs == 1 else f"{missing.pairs} more pairs"
-    return f"cannot be certified: {more} needed"
+    return f"cannot be certified: {counted(missing.pairs, 'more pair')} needed"
 
 
 def _verdict(made: Calibrated) -> str:
@@ -66,11 +68,11 @@ def _missing(made: Calibrated, promise: str) -> Iterator[str]:
     yield f"  wanted: {promise}, with {calibration.confidence:.0%} confidence"
     if missing is None:
         return
-    seen = f"{missing.false_hits} false hits among {missing.served}"
+    seen = f"{counted(missing.false_hits, 'false hit')} among {missing.served}"
     yield f"  the nearest to it is a threshold with {seen};"
     yield (
-        f"  it takes {missing.hits} more hits without a false one: {missing.pairs} pairs, at the "
-        "share of pairs\n  that it serves"
+        f"  it takes {counted(missing.hits, 'more hit')} without a false one: "
+        f"{counted(missing.pairs, 'pair')}, at the share of pairs\n  that it serves"
     )
     if missing.false_hits > calibration.target * missing.served:
         yield "  its rate is above the target: more pairs like these will hardly help"
@@ -82,11 +84,16 @@ def _how(made: Calibrated) -> str:
     gated = "" if gate is None else f", gate open to {', '.join(gate)}"
     lines = [
         f"chain {calibration.fingerprint.chain} over embedder {calibration.embedder}{gated}",
-        f"{calibration.measured.pairs} pairs certify"
-        + (f", {made.chosen_on} others chose" if made.chosen_on else ""),
+        f"{counted(calibration.measured.pairs, 'pair')}"
+        + (" certifies" if calibration.measured.pairs == 1 else " certify")
+        + (f", {counted(made.chosen_on, 'other')} chose" if made.chosen_on else ""),
+        fill(_NO_GATE if made.dropped is None else made.dropped.text, 79, subsequent_indent="  "),
     ]
     for name, served in made.prospects.items():
-        lines.append(f"  {name:<14} served {served:.0f} same pairs of those, near the target")
+        same = counted(round(served), "same pair")
+        lines.append(f"  {name:<14} served {same} of those, near the target")
+    if calibration.fitted is not None:
+        lines.append(fill(fitted_text(calibration.fitted), 79, subsequent_indent="  "))
     lines.append(f"writing systems: {', '.join(calibration.scripts) or 'none often enough'}")
     return "\n".join(lines)
 
@@ -124,7 +131,7 @@ def _held_out(found: Measured | None) -> str:
     if found is None:
         return ""
     return (
-        f"held out, with no part in this: {found.pairs} pairs\n"
+        f"held out, with no part in this: {counted(found.pairs, 'pair')}\n"
         f"  same pairs served   {found.hits - found.false_hits} of {found.same}\n"
         f"  false among hits    {found.false_hits} of {found.hits}"
     )
@@ -227,8 +234,9 @@ def _carry(found: Comparison) -> str:
     if carried is None:
         return told
     return (
-        f"{told}\nKept, it would serve {carried.served_same} of {carried.same} same pairs, and "
-        f"{carried.false_hits} of {carried.hits} hits would be false."
+        f"{told}\nKept, it would serve {carried.served_same} of "
+        f"{counted(carried.same, 'same pair')}, and {carried.false_hits} of "
+        f"{counted(carried.hits, 'hit')} would be false."
     )
 
 
@@ -247,7 +255,9 @@ def _changed(found: Comparison) -> str:
     left = len(found.changed) - _NAMED
     return "\n".join(
         [
-            f"{len(found.changed)} pairs change sides:",
+            "1 pair changes sides:"
+            if len(found.changed) == 1
+            else f"{len(found.changed)} pairs change sides:",
             *lines,
             *([f"  and {left} more (--json has all)"] if left > 0 else []),
         ]

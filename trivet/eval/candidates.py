@@ -43,6 +43,8 @@ class Candidate:
     score: float | None
     """Of the chain; None where a rule speaks against the pair."""
     cosine: float
+    answers: tuple[str, str] | None = None
+    """What was answered to `a` and to `b`, where it is known."""
 
     @property
     def id(self) -> str:

@@ -6,36 +6,58 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+import click
+
 from trivet.errors import ConfigError, Problem
 from trivet.policies.calibration import Chain as ChainName
+from trivet.policies.fitted import Fitted
 from trivet.policies.intents import Intent
 from trivet.semantic.chain import Chain
 from trivet.semantic.types import Embedder, IntentClassifier
 
 
-def open_eval_chain(embedder: str, chain: str, *, gate: bool) -> Chain:
-    """The chain over an embedder. Loads weights; raises `CacheError` where they are missing."""
+def open_eval_chain(
+    embedder: str,
+    chain: str,
+    *,
+    gate: bool,
+    cross_encoder: str | None = None,
+    fitted: Fitted | None = None,
+) -> Chain:
+    """The chain over an embedder; `fitted` are a calibration's weights. Loads weights; raises
+    `CacheError` where they are missing, and as `check_named` does."""
+    check_named((chain,), cross_encoder)
     try:
-        opened = _open_chain(embedder, chain)
+        opened = _over(_open_embedder(embedder), chain, cross_encoder, fitted)
         return replace(opened, gate=_open_gate()) if gate else replace(opened, gate=None)
     except ImportError as error:
         raise _missing(error) from None
 
 
 def open_eval_chains(
-    embedder: str, chains: Sequence[str], *, gate: bool, cross_encoder: str | None = None
+    embedder: str,
+    chains: Sequence[str],
+    *,
+    gate: bool,
+    cross_encoder: str | None = None,
+    fitted: Fitted | None = None,
 ) -> list[Chain]:
     """Several chains over one embedder and one gate. Raises as `open_eval_chain` does."""
+    check_named(chains, cross_encoder)
     try:
         before = _open_gate() if gate else None
         opened = _open_embedder(embedder)
-        return [replace(_over(opened, chain, cross_encoder), gate=before) for chain in chains]
+        return [
+            replace(_over(opened, chain, cross_encoder, fitted), gate=before) for chain in chains
+        ]
     except ImportError as error:
         raise _missing(error) from None
 
 
-def _open_chain(embedder: str, chain: str) -> Chain:
-    return _over(_open_embedder(embedder), chain, None)
+def check_named(chains: Sequence[str], cross_encoder: str | None) -> None:
+    """Raises `UsageError` where a cross-encoder is among the chains and has no name."""
+    if "cross-encoder" in chains and not cross_encoder:
+        raise click.UsageError("The chain cross-encoder needs --cross-encoder NAME.")
 
 
 def _open_embedder(embedder: str) -> Embedder:
@@ -44,12 +66,14 @@ def _open_embedder(embedder: str) -> Embedder:
     return open_embedder(embedder)
 
 
-def _over(embedder: Embedder, chain: str, cross_encoder: str | None) -> Chain:
+def _over(
+    embedder: Embedder, chain: str, cross_encoder: str | None, fitted: Fitted | None
+) -> Chain:
     if chain == "cosine":
         return Chain("cosine", embedder)
     from trivet.semantic.verifiers import open_chain
 
-    return open_chain(cast(ChainName, chain), embedder, cross_encoder=cross_encoder)
+    return open_chain(cast(ChainName, chain), embedder, None, cross_encoder, fitted)
 
 
 def _missing(error: ImportError) -> ConfigError:

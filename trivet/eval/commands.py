@@ -15,6 +15,7 @@ from trivet.eval import (
     label_commands,
     replay_commands,
 )
+from trivet.eval.options import cross_encoder
 
 if TYPE_CHECKING:
     from trivet.eval.sweep_result import SweepResult
@@ -59,6 +60,7 @@ def _share(_: click.Context, __: click.Parameter, value: float) -> float:
     type=click.Choice(["cosine", "rules", "verifier", "cross-encoder"]),
     help="What scores a pair.",
 )
+@cross_encoder
 @click.option(
     "--thresholds",
     callback=_numbers,
@@ -118,16 +120,24 @@ def sweep(pairs_file: Path, as_json: bool, html: Path | None, **flags: Any) -> N
 
 
 def _swept(
-    pairs_file: Path, embedder: str, chain_name: str, gate: bool, opened: str, **how: Any
+    pairs_file: Path,
+    embedder: str,
+    chain_name: str,
+    cross_encoder: str | None,
+    gate: bool,
+    opened: str,
+    **how: Any,
 ) -> SweepResult:
-    from trivet.eval.chains import open_eval_chain, read_intents
+    from trivet.eval.chains import check_named, open_eval_chain, read_intents
+    from trivet.eval.dropped import dropped
     from trivet.eval.pair_files import load_pairs
     from trivet.eval.scoring import score_pairs
     from trivet.eval.sweep_result import Subject, summarise
 
+    check_named((chain_name,), cross_encoder)
     admit = read_intents(opened) if gate else None
     file = load_pairs(pairs_file)
-    chain = open_eval_chain(embedder, chain_name, gate=gate)
+    chain = open_eval_chain(embedder, chain_name, gate=gate, cross_encoder=cross_encoder)
     scored = score_pairs(chain, file.pairs, admit)
     subject = Subject(
         file=pairs_file.name,
@@ -135,6 +145,7 @@ def _swept(
         embedder=embedder,
         chain=chain_name,
         gate=None if admit is None else tuple(admit),
+        dropped=None if admit is None else dropped(scored, admit),
         notes=file.notes,
     )
     return summarise(subject, scored, **how)

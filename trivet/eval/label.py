@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 from trivet.eval.candidates import Candidate
 from trivet.eval.labels import Answer, LabelFile
-from trivet.eval.side_by_side import differing, wrapped
+from trivet.eval.side_by_side import Word, differing, shown, wrapped
 
 _ANSWERS: dict[str, Answer] = {"s": "same", "d": "different", "?": "unsure"}
 _ENDS = frozenset({"q", "\x03", "\x04", ""})
 """q, Ctrl-C, Ctrl-D, and the end of the input."""
 _HELP = "s same   d different   ? unsure   b back   q quit"
+_ANSWER_LINES = 4
+"""Of each answer, where a pair comes with its answers."""
 _QUESTION = "Would one answer be right for both?"
 
 
@@ -85,8 +87,20 @@ def _card(pair: Candidate, place: tuple[int, int], terminal: Terminal) -> Iterat
     score = "vetoed" if pair.score is None else f"score {pair.score:.3f}"
     yield ""
     yield f"{at + 1} of {count}   {score}   cosine {pair.cosine:.3f}"
-    for name, words in zip("AB", differing(pair.a, pair.b), strict=True):
-        for number, line in enumerate(wrapped(words, max(8, terminal.width - 4), terminal.mark)):
+    width = max(8, terminal.width - 4)
+    answers = pair.answers or ("", "")
+    for name, words, answer in zip("AB", differing(pair.a, pair.b), answers, strict=True):
+        for number, line in enumerate(wrapped(words, width, terminal.mark)):
             yield f"{name if number == 0 else ' '}   {line}"
+        yield from _answer(answer, width)
     yield _QUESTION
     yield _HELP
+
+
+def _answer(text: str, width: int) -> Iterator[str]:
+    words = [Word(word, False) for word in f"-> {shown(text)}".split()] if text.strip() else []
+    for number, line in enumerate(wrapped(words, width, str)):
+        if number == _ANSWER_LINES:
+            yield "    ..."
+            return
+        yield f"    {line}"

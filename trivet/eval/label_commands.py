@@ -1,4 +1,4 @@
-"""`trivet eval label`: pairs of recorded questions for a person to label."""
+"""`trivet eval label`: pairs of recorded questions, or of the proxy's queue, for a person."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trivet.eval.counted import counted
+from trivet.eval.options import cross_encoder_of
+
 if TYPE_CHECKING:
     from trivet.eval.candidates import Candidate
     from trivet.eval.judge import Judge
     from trivet.eval.labels import Answer, LabelFile
+    from trivet.eval.queue_files import Queue
+    from trivet.policies.fitted import Fitted
 
 _NEAR = 0.9
 
@@ -33,6 +38,8 @@ class _Wanted:
     count: int
     embedder: str
     chain: str
+    cross_encoder: str | None
+    fitted: Fitted | None
     gate: bool
 
 
@@ -60,6 +67,7 @@ class _Wanted:
     type=click.Choice(["cosine", "rules", "verifier", "cross-encoder"]),
     help="What scores a pair.  [default: the calibration's, else cosine]",
 )
+@cross_encoder_of
 @click.option("--embedder", default="default", show_default=True, help="As in a policy.")
 @click.option("--gate", is_flag=True, help="Leave out what the gate would not let through.")
 @click.option(
@@ -83,6 +91,10 @@ def label(
     Each pair is a question in LOG... and the nearest earlier one of the same tenant with all else
     equal. Most are sampled around the threshold, where a label tells most: a rate among these
     pairs is not the rate in the traffic. Texts have to be recorded (`semantic.store_text: true`).
+
+    LOG... may be the proxy's label queue instead (labels/TENANT.jsonl in its state directory): hits
+    that were drawn at random, with both answers. They come in the order of time; the options that
+    sample and score have no part in it.
     """
     from trivet.eval.judge import EndpointJudge
     from trivet.eval.labels import LabelFile
@@ -91,11 +103,12 @@ def label(
         raise click.UsageError("--judge-labels needs --judge, and goes without --file.")
     judge = None if judge_name is None else EndpointJudge(judge_name)
     labels = LabelFile(pairs_file)
-    wanted = _wanted(logs, **which)
+    queue = _queue(logs)
+    wanted = _wanted(logs, queue, **which)
     if sheet is not None and sheet.exists():
         _read_back(sheet, labels, wanted.near)
     else:
-        pairs = _sampled(wanted, labels)
+        pairs = _sampled(wanted, labels) if queue is None else _waiting(queue, wanted, labels)
         if not pairs:
             click.echo("No pair is left to label.", err=True)
         elif sheet is not None:
@@ -109,20 +122,54 @@ def label(
         judge.close()
 
 
+def _queue(logs: tuple[Path, ...]) -> Queue | None:
+    """What waits in the files; None where they are recorded traffic."""
+    from trivet.eval.queue_files import queues_of, read_queues
+
+    queues = queues_of(logs)
+    if not queues:
+        return None
+    if len(queues) < len(logs):
+        raise click.UsageError("Give recorded traffic or label queues, not both at once.")
+    return read_queues(queues)
+
+
+def _waiting(queue: Queue, wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
+    for note in queue.notes:
+        click.echo(f"note: {note}", err=True)
+    return [pair for pair in queue.pairs if pair.id not in labels.labels][: wanted.count]
+
+
 def _wanted(
     logs: tuple[Path, ...],
+    queue: Queue | None,
     near: float | None,
     calibration_file: Path | None,
     chain_name: str | None,
+    cross_encoder: str | None,
     **which: Any,
 ) -> _Wanted:
+    from trivet.eval.chains import check_named
     from trivet.policies.calibration import load_calibration
 
     measured = None if calibration_file is None else load_calibration(calibration_file)
-    if near is None:
-        near = _NEAR if measured is None or measured.threshold is None else measured.threshold
+    if near is None and measured is not None:
+        near = measured.threshold
+    if near is None and queue is not None:
+        near = queue.threshold
+    near = _NEAR if near is None else near
     chain = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
-    return _Wanted(logs=logs, near=near, chain=chain, **which)
+    if measured is not None:
+        cross_encoder = cross_encoder or measured.cross_encoder
+    check_named((chain,), cross_encoder)
+    return _Wanted(
+        logs=logs,
+        near=near,
+        chain=chain,
+        cross_encoder=cross_encoder,
+        fitted=None if measured is None else measured.fitted,
+        **which,
+    )
 
 
 def _sampled(wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
@@ -140,7 +187,13 @@ def _sampled(wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
     if not files.texts:
         click.echo("No question's text is recorded (semantic.store_text is off).", err=True)
         return []
-    chain = open_eval_chain(wanted.embedder, wanted.chain, gate=wanted.gate)
+    chain = open_eval_chain(
+        wanted.embedder,
+        wanted.chain,
+        gate=wanted.gate,
+        cross_encoder=wanted.cross_encoder,
+        fitted=wanted.fitted,
+    )
     gate = Gate((Intent.INFORMATIONAL,)) if wanted.gate else None
     rows = watched(files, len(files), "looking for pairs")
     with closing(Memo(None, "")) as memo:
@@ -163,7 +216,8 @@ def _write_out(sheet: Path, pairs: Sequence[Candidate]) -> None:
     from trivet.eval.label_sheet import write_sheet
 
     write_sheet(sheet, pairs)
-    click.echo(f"{len(pairs)} pairs in {sheet}: fill in `same` with s, d or ?, and run this again.")
+    count = counted(len(pairs), "pair")
+    click.echo(f"{count} in {sheet}: fill in `same` with s, d or ?, and run this again.")
 
 
 def _read_back(sheet: Path, labels: LabelFile, near: float) -> None:
@@ -174,7 +228,8 @@ def _read_back(sheet: Path, labels: LabelFile, near: float) -> None:
     for pair, answer in new:
         labels.add(pair, answer, "person", near)
     known = len(filled) - len(new)
-    click.echo(f"{len(new)} labels read from {sheet}; {known} were known already.")
+    before = counted(known, "was", "were")
+    click.echo(f"{counted(len(new), 'label')} read from {sheet}; {before} known already.")
 
 
 def _judge_labels(judge: Judge, pairs: Sequence[Candidate], labels: LabelFile, near: float) -> None:
@@ -182,7 +237,7 @@ def _judge_labels(judge: Judge, pairs: Sequence[Candidate], labels: LabelFile, n
 
     for pair in watched(pairs, len(pairs), "judging"):
         labels.add(pair, judge.says(pair.a, pair.b), "judge", near)
-    click.echo(f"{len(pairs)} pairs labelled by {judge.name}.")
+    click.echo(f"{counted(len(pairs), 'pair')} labelled by {judge.name}.")
 
 
 def _report(judge: Judge, labels: LabelFile) -> None:
@@ -202,7 +257,7 @@ def _report(judge: Judge, labels: LabelFile) -> None:
     share = "-" if found.agreement is None else f"{found.agreement:.1%}"
     kappa = "not defined" if found.kappa is None else f"{found.kappa:.3f}"
     click.echo(
-        f"judge {judge.name} and person on {found.pairs} pairs: agreement {share}, "
+        f"judge {judge.name} and person on {counted(found.pairs, 'pair')}: agreement {share}, "
         f"Cohen's kappa {kappa}\n"
         f"  both same {found.both_same}, both different {found.both_different}, "
         f"only person same {found.only_person_same}, only judge same {found.only_judge_same}, "

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 from trivet.errors import ConfigError, Problem
 from trivet.eval.candidates import Candidate
+from trivet.eval.findings import refusal_of
 from trivet.eval.labels import Answer
 
 _COLUMNS = ("id", "same", "a", "b", "score", "cosine", "tenant", "context")
+_ANSWERED = ("answer_a", "answer_b")
+"""Columns of a sheet whose pairs come with their answers. They are there to be read."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 """A spreadsheet takes a cell that begins so for a formula: a quote before it makes it a text."""
 _ANSWERS: dict[str, Answer] = {
@@ -33,10 +36,12 @@ class Filled(NamedTuple):
 
 def write_sheet(path: Path, pairs: Sequence[Candidate]) -> None:
     """Write the pairs with an empty `same`. Raises `ConfigError`, also where the file is there."""
-    rows = [_row(pair) for pair in pairs]
+    answered = any(pair.answers for pair in pairs)
+    columns = (*_COLUMNS[:4], *_ANSWERED, *_COLUMNS[4:]) if answered else _COLUMNS
+    rows = [{name: row[name] for name in columns} for row in map(_row, pairs)]
     if path.suffix.lower() == ".csv":
         out = io.StringIO(newline="")
-        writer = csv.DictWriter(out, _COLUMNS)
+        writer = csv.DictWriter(out, columns)
         writer.writeheader()
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
         text = out.getvalue()
@@ -53,7 +58,7 @@ def write_sheet(path: Path, pairs: Sequence[Candidate]) -> None:
 def read_sheet(path: Path) -> list[Filled]:
     """The rows that were filled in: s, d, ? or same, different, unsure, true, false, yes, no.
 
-    Raises `ConfigError` with every row whose answer is none of these, or whose texts were changed.
+    Raises `ConfigError` with the rows whose answer is none of these, or whose texts were changed.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -73,13 +78,14 @@ def read_sheet(path: Path) -> list[Filled]:
         if found is not None:
             filled.append(found)
     if problems:
-        raise ConfigError(*problems)
+        raise refusal_of(str(path), problems)
     return filled
 
 
 def _row(pair: Candidate) -> dict[str, Any]:
     values = (pair.id, "", pair.a, pair.b, pair.score, pair.cosine, pair.tenant, pair.context)
-    return dict(zip(_COLUMNS, values, strict=True))
+    answers = dict(zip(_ANSWERED, pair.answers or ("", ""), strict=True))
+    return dict(zip(_COLUMNS, values, strict=True)) | answers
 
 
 def _cell(value: Any) -> Any:
@@ -125,10 +131,9 @@ def _filled(path: Path, line: int, row: Mapping[str, Any]) -> Filled | None:
     answer = _ANSWERS.get(str(given).strip().casefold())
     if answer is None:
         raise _problem(path, line, "same", "has to be s, d or ?, or empty")
-    texts = {name: str(row.get(name) or "") for name in ("a", "b", "tenant", "context")}
-    pair = Candidate(
-        **texts, score=_number(row.get("score")), cosine=_number(row.get("cosine")) or 0.0
-    )
+    tenant, a, b, context = (str(row.get(name) or "") for name in ("tenant", "a", "b", "context"))
+    cosine = _number(row.get("cosine")) or 0.0
+    pair = Candidate(tenant, a, b, context, _number(row.get("score")), cosine)
     if pair.id != row.get("id"):
         raise _problem(path, line, "id", "the row's texts are not those that were written")
     return Filled(pair, answer)

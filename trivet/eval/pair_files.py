@@ -10,19 +10,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trivet import canonical
 from trivet.errors import ConfigError, Problem
+from trivet.eval.counted import counted
+from trivet.eval.findings import refusal_of
 from trivet.eval.pairs import Contexts, LabelledPair, digest
 from trivet.messages import Api
 from trivet.semantic.asked import read_asked
 
-_SHOWN = 20
-"""Findings that are told: a file with another layout has one on every line."""
+_NEEDED = ("a", "b", "same")
+_NAMED = 8
+"""Columns of a file with others that are told."""
+_LONGEST = 40
 _YES = frozenset({"true", "1", "yes"})
 _NO = frozenset({"false", "0", "no"})
 _UNREAD = {
@@ -54,6 +59,17 @@ class _Reading:
     pairs: list[LabelledPair] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     ambiguous: int = 0
+    rows: int = 0
+    lacking: Counter[str] = field(default_factory=Counter)
+    """Rows without a value, by needed column."""
+    there: dict[str, None] = field(default_factory=dict)
+    """Columns of the rows."""
+
+    def note(self, row: Mapping[str, Any]) -> None:
+        self.rows += 1
+        self.lacking.update(name for name in _NEEDED if row.get(name) is None)
+        if len(self.there) <= _NAMED:
+            self.there.update(dict.fromkeys(row))
 
     def problem(self, line: int, name: str, message: str) -> None:
         self.problems.append(Problem(self.file, line, 1 if line else 0, name, message))
@@ -77,6 +93,7 @@ def load_pairs(path: Path) -> PairFile:
         ) from None
     rows = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
     for line, row in rows(text, reading):
+        reading.note(row)
         pair = _pair(row, line, reading)
         if pair is not None:
             reading.pairs.append(pair)
@@ -86,16 +103,14 @@ def load_pairs(path: Path) -> PairFile:
 def _finished(reading: _Reading) -> PairFile:
     if not reading.pairs and not reading.problems:
         reading.problem(0, "", "has no pairs in it")
+    missing = [name for name in _NEEDED if reading.lacking[name] == reading.rows > 1]
+    if missing:
+        raise ConfigError(Problem(reading.file, 0, 0, "", _no_pairs(missing, reading.there)))
     if reading.problems:
-        shown = reading.problems[:_SHOWN]
-        left = len(reading.problems) - len(shown)
-        if left:
-            shown.append(Problem(reading.file, 0, 0, "", f"{left} more findings like these"))
-        raise ConfigError(*shown)
+        raise refusal_of(reading.file, reading.problems)
     notes: list[str] = []
     if reading.ambiguous:
-        rows = "1 row" if reading.ambiguous == 1 else f"{reading.ambiguous} rows"
-        notes.append(f"{rows} marked ambiguous: taken as different.")
+        notes.append(f"{counted(reading.ambiguous, 'row')} marked ambiguous: taken as different.")
     again = len(reading.pairs) - len(
         {(pair.a, pair.b, pair.same, pair.context) for pair in reading.pairs}
     )
@@ -103,6 +118,21 @@ def _finished(reading: _Reading) -> PairFile:
         rows = "1 row repeats" if again == 1 else f"{again} rows repeat"
         notes.append(f"{rows} an earlier one: bounds take every row for a question of its own.")
     return PairFile(tuple(reading.pairs), tuple(notes))
+
+
+def _no_pairs(missing: Sequence[str], there: Collection[str]) -> str:
+    """What is said of a file in which no row has the needed columns."""
+    if missing == ["same"] and "same" in there:
+        return "no pair in it is labelled: `same` is empty in every row (see trivet eval label)"
+    named = [repr(name[:_LONGEST]) for name in list(there)[:_NAMED]]
+    named += ["..."] if len(there) > _NAMED else []
+    told = f"; there are {', '.join(named)}" if named else ""
+    return f"no row has the {_listed(missing)}{told}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    *most, last = names
+    return f"columns {', '.join(most)} and {last}" if most else f"column {last}"
 
 
 def _json_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -131,10 +161,14 @@ def _csv_rows(text: str, reading: _Reading) -> Iterator[tuple[int, Mapping[str, 
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         names = rows.fieldnames or []
-        missing = [name for name in ("a", "b", "same") if name not in names]
-        for name in missing:
-            reading.problem(1, name, "the header has no such column")
+        missing = [name for name in _NEEDED if name not in names]
         if missing:
+            has = (
+                f", but {', '.join(repr(name[:_LONGEST]) for name in names[:_NAMED])}"
+                if names
+                else ""
+            )
+            reading.problem(1, "", f"the header does not have the {_listed(missing)}{has}")
             return
         for row in rows:
             if None in row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +15,7 @@ AMPLE = 7
 """Certifying pairs, in multiples of the fewest hits that certify, that have to be there."""
 _MANY = 40
 """Pairs, in the same multiples, from which on those set aside also say where the tests start."""
-_SHARE = 0.2
+SHARE = 0.2
 """Share of the pairs that is set aside for choosing."""
 _ENOUGH = 30
 """The fewest pairs that choose anything."""
@@ -65,9 +66,14 @@ def parted(
     )
 
 
+def enough_to_part(promise: Promise) -> int:
+    """From how many pairs on some are set aside for choosing."""
+    return math.ceil(AMPLE * hits_needed(*promise) / (1 - SHARE))
+
+
 def _choosing(pairs: Sequence[LabelledPair], left: Sequence[int], certifying: int) -> set[int]:
-    if (1 - _SHARE) * len(left) < certifying:
+    if (1 - SHARE) * len(left) < certifying:
         return set()
-    marks = set_aside([pairs[at] for at in left], _SHARE, "choose")
+    marks = set_aside([pairs[at] for at in left], SHARE, "choose")
     found = {at for at, mark in zip(left, marks, strict=True) if mark}
     return found if len(found) >= _ENOUGH else set()

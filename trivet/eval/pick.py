@@ -27,6 +27,8 @@ from trivet.policies.calibration import Chain as ChainName
 
 Scores = Mapping[ChainName, Sequence[Row]]
 """Rows of all pairs by each chain, the one that is taken unseen first, the cheapest last."""
+_COSTLIEST: ChainName = "cross-encoder"
+"""It runs a transformer for each pair: it never wins a tie."""
 
 _CLEAR = 2.0
 """Chance alone gets so far in about 2 of 100 draws: a costlier chain has to show more."""
@@ -91,7 +93,10 @@ def _each(scores: Scores, parts: Parts, promise: Promise, each: Promise) -> Pick
     }
     if not found:
         return _nearest(scores, parts, promise, note)
-    chain = max(reversed(found), key=lambda name: found[name].hits - found[name].false_hits)
+    chain = max(
+        reversed(found),
+        key=lambda name: (found[name].hits - found[name].false_hits, name != _COSTLIEST),
+    )
     return Pick(chain, found[chain], note=note)
 
 
@@ -114,8 +119,11 @@ def _best(prospects: Mapping[ChainName, float]) -> ChainName:
     """The most promising chain; the cheapest where the difference may be chance.
 
     That is where it is within `_CLEAR` standard deviations of a difference of counts (Poisson).
+    The costliest has to be that much better than what would be taken without it.
     """
-    cheapest = list(prospects)[-1]
+    cheaper = list(prospects)[-1]
     best = max(prospects, key=lambda name: prospects[name])
-    base, most = prospects[cheapest], prospects[best]
-    return best if most > base + _CLEAR * math.sqrt(most + base) else cheapest
+    if best == _COSTLIEST and len(prospects) > 1:
+        cheaper = _best({name: of for name, of in prospects.items() if name != best})
+    base, most = prospects[cheaper], prospects[best]
+    return best if most > base + _CLEAR * math.sqrt(most + base) else cheaper

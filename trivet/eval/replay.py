@@ -37,9 +37,8 @@ _AHEAD = 64
 """Requests whose texts are embedded together."""
 _TRIES = 4
 """Neighbours that are tried while the answers of nearer ones are gone, as in the proxy."""
-_PATIENCE = 40
-"""Lookups that a slow cross-encoder gets: a replay waits for it where a request would not."""
 _NO_DEADLINE_S = 86_400.0
+"""Of embedder and cross-encoder: a replay waits for them where a request would not."""
 _STARTS = 60_000
 _UNKNOWN = frozenset({"assisted"})
 """Why an answer was not stored that would have been stored under another policy."""
@@ -125,7 +124,9 @@ def _semantic(how: How, models: tuple[Chain, Foreseen], clock: _Clock) -> _Seman
         index.remove(tenant, record_id)
 
     engines = Engines(
-        lambda name, kind: chain, lambda one: BatchedEmbedder(one.embedder, 1, _NO_DEADLINE_S)
+        lambda key: chain,
+        lambda one: BatchedEmbedder(one.embedder, 1, _NO_DEADLINE_S),
+        verify_s=_NO_DEADLINE_S,
     )
     feed = Feed(add=add, confirm=add, remove=remove, building=lambda: False)
     tier = SemanticTier(engines, index, feed, lambda tenant, policy, intent: "", clock)
@@ -229,7 +230,7 @@ class _Player:
     async def _look(
         self, semantic: _Semantic, asking: Asking, question: Question
     ) -> tuple[Looked, Hit | None]:
-        looked = await _patiently(semantic.tier, asking)
+        looked = await semantic.tier.look(asking)
         for _ in range(_TRIES):
             near = looked.decision.neighbour
             if looked.decision.kind not in ("hit", "assist") or near is None:
@@ -241,7 +242,7 @@ class _Player:
             if found.reason not in ("", "expired"):
                 return looked, None
             await semantic.tier.forget(asking.tenant, near.record.id)
-            looked = await _patiently(semantic.tier, asking)
+            looked = await semantic.tier.look(asking)
         return looked, None
 
     def _send(self, row: Traffic, key: ExactKey, looked: Looked | None) -> None:
@@ -279,14 +280,6 @@ class _Player:
             return False
         stored = await self._exact.entry(row.tenant, ExactKey(near.record.key))
         return stored is not None and differs(_answer_of(stored), row.answer) is False
-
-
-async def _patiently(tier: SemanticTier, asking: Asking) -> Looked:
-    for _ in range(_PATIENCE):
-        looked = await tier.look(asking)
-        if looked.decision.reason != "verifier-timeout":
-            break
-    return looked
 
 
 def _question(row: Traffic, key: ExactKey) -> Question:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trivet.eval.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,6 +28,7 @@ _COMMIT = 256
 """Requests after which the state is made durable."""
 _INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it: 128 and the signal's number."""
+_FAILED = ("semantic-failed", "verifier-crash", "verifier-open")
 
 
 def register(group: click.Group) -> None:
@@ -70,6 +73,11 @@ def _lifetime(_: click.Context, __: click.Parameter, value: str | None) -> float
     "chain_name",
     type=click.Choice(["cosine", "rules", "verifier", "cross-encoder"]),
     help="What scores a pair.  [default: the calibration's, else cosine]",
+)
+@click.option(
+    "--cross-encoder",
+    metavar="NAME",
+    help="As in a policy.  [default: the policy's, else the calibration's]",
 )
 @click.option("--embedder", help="As in a policy.  [default: the policy's]")
 @click.option("--ttl", callback=_lifetime, help="Lifetime of every answer.  [default: as recorded]")
@@ -129,10 +137,11 @@ def _how(
     policy_file: Path | None,
     chain_name: str | None,
     embedder: str | None,
+    cross_encoder: str | None,
     **how: Any,
 ) -> tuple[How, Chain | None]:
     """What to play under, and the open chain; None where no text is recorded."""
-    from trivet.eval.chains import open_eval_chain
+    from trivet.eval.chains import check_named, open_eval_chain
     from trivet.eval.replay import How
     from trivet.policies.calibration import load_calibration
     from trivet.policies.loader import load_policy
@@ -143,11 +152,22 @@ def _how(
     policy = own.model_copy(update=changes)
     if calibration_file is not None:
         policy.attach(load_calibration(calibration_file))
-    if not files.texts:
-        return How(policy, **how), None
     measured = policy.measured
     name = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
-    return How(policy, **how), open_eval_chain(policy.embedder, name, gate=True)
+    named = cross_encoder or own.cross_encoder
+    if named is None and measured is not None:
+        named = measured.cross_encoder
+    check_named((name,), named)
+    if not files.texts:
+        return How(policy, **how), None
+    chain = open_eval_chain(
+        policy.embedder,
+        name,
+        gate=True,
+        cross_encoder=named,
+        fitted=None if measured is None else measured.fitted,
+    )
+    return How(policy, **how), chain
 
 
 def _play(
@@ -198,15 +218,11 @@ async def _count(
 
 
 def _interrupted(done: int, count: int, state_file: Path | None) -> str:
+    told = f"Interrupted after {done} of {counted(count, 'request')}"
     if state_file is None:
-        return (
-            f"Interrupted after {done} of {count} requests. With --resume FILE it can go on later."
-        )
+        return f"{told}. With --resume FILE it can go on later."
     again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return (
-        f"Interrupted after {done} of {count} requests; {state_file} has what was found out.\n"
-        f"Go on with: {again}"
-    )
+    return f"{told}; {state_file} has what was found out.\nGo on with: {again}"
 
 
 def _notes(files: TrafficFiles, how: How, chain: Chain | None) -> list[str]:
@@ -221,17 +237,19 @@ def _notes(files: TrafficFiles, how: How, chain: Chain | None) -> list[str]:
     missing = len(files) - files.texts
     if missing:
         notes.append(
-            f"{missing} of {len(files)} requests have no recorded question: redacted, or not one "
-            "that the semantic tier is asked about."
+            f"{missing} of {counted(len(files), 'request')} without a recorded question: redacted, "
+            "or not one that the semantic tier is asked about."
         )
     return notes
 
 
 def _failures(tally: Tally) -> list[str]:
-    failed = tally.total.semantic_reasons["miss: semantic-failed"]
+    failed = sum(tally.total.semantic_reasons[f"miss: {reason}"] for reason in _FAILED)
     if not failed:
         return []
-    return [f"{failed} lookups failed: a model raised what it should not, so they are no measure."]
+    return [
+        f"{counted(failed, 'lookup')} failed, since a model raised what it should not: no measure."
+    ]
 
 
 def _calibration_notes(

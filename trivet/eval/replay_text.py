@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from trivet.eval.counted import counted
 from trivet.eval.replay_result import Figures, ReplayResult, Saved, rate, risk_of
 from trivet.eval.side_by_side import one_line, shown
 
@@ -21,8 +22,8 @@ def as_text(result: ReplayResult) -> str:
             ["No request is recorded in it: there is nothing to replay.", *_notes(result)]
         )
     parts = [
-        f"{_count(total.requests, 'request')} over {_duration(result.span_s)}, "
-        f"{len(result.tally.tenants)} tenant(s); {total.sent} would go to the model.",
+        f"{counted(total.requests, 'request')} over {_duration(result.span_s)}, "
+        f"{counted(len(result.tally.tenants), 'tenant')}; {total.sent} would go to the model.",
         "\n".join(_tiers(total)),
         "\n".join(map(_wrapped, _risk(result, total))),
         "\n".join(_reasons(total)),
@@ -70,7 +71,7 @@ def _risk(result: ReplayResult, total: Figures) -> Iterator[str]:
         return
     hits = total.semantic["hit"]
     yield (
-        f"semantic: {_count(total.asked, 'question')} looked up, {_count(hits, 'hit')} "
+        f"semantic: {counted(total.asked, 'question')} looked up, {counted(hits, 'hit')} "
         f"({_percent(rate(hits, total.asked))} of those, "
         f"{_percent(rate(hits, total.requests))} of all requests)."
     )
@@ -80,13 +81,14 @@ def _risk(result: ReplayResult, total: Figures) -> Iterator[str]:
         return
     yield (
         f"risk: at most {_percent(risk.upper_bound)} of hits false (the calibration's bound, "
-        f"confidence {risk.confidence:g}): {risk.false_hits:.1f} of {_count(hits, 'hit')}, "
+        f"confidence {risk.confidence:g}): {risk.false_hits:.1f} of {counted(hits, 'hit')}, "
         f"{_percent(risk.over_all)} of all requests, if this traffic is like the labelled pairs."
     )
     if total.compared:
         yield (
-            f"answers: {total.compared} hits compared with the fresh answer, {total.differing} in "
-            f"other words ({_percent(risk.differing)}). Other words may say the same."
+            f"answers: {counted(total.compared, 'hit')} compared with the fresh answer, "
+            f"{total.differing} in other words ({_percent(risk.differing)}). "
+            "Other words may say the same."
         )
     if result.margin is not None:
         yield f"worth: {result.margin:+.6f} per question looked up, saved less risked."
@@ -125,10 +127,6 @@ def _notes(result: ReplayResult) -> list[str]:
         if result.notes
         else []
     )
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _percent(share: float | None) -> str:

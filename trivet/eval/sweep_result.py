@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from trivet.eval.dropped import Dropped
 from trivet.eval.scoring import ScoredPair
 from trivet.eval.sweep import (
     Row,
@@ -50,6 +51,8 @@ class Subject:
     gate: tuple[str, ...] | None = None
     """Intents that were let through; None without the gate."""
     notes: tuple[str, ...] = ()
+    dropped: Dropped | None = None
+    """What the gate drops; None without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         "embedder": subject.embedder,
         "chain": subject.chain,
         "gate": None if subject.gate is None else list(subject.gate),
+        "gate_drops": None if subject.dropped is None else subject.dropped.data,
         "pairs": len(result.rows),
         "confidence": result.confidence,
         "rows": [point._asdict() for point in result.points],

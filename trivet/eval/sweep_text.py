@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import fill
 
+from trivet.eval.counted import counted
 from trivet.eval.plot import plot
 from trivet.eval.side_by_side import one_line, shown
 from trivet.eval.sweep import SweepPoint
 from trivet.eval.sweep_result import SweepResult, threshold_labels
 
+_WIDTH = 79
 _COLUMNS = 5
 """Thresholds beside each other in the table of slices."""
 
@@ -103,10 +106,11 @@ def _spread(count: int) -> list[int]:
 def _words(result: SweepResult) -> str:
     subject = result.subject
     gate = "" if subject.gate is None else f", gate open to {', '.join(subject.gate)}"
-    lines = [
-        f"{len(result.rows)} pairs of {one_line(subject.file)} (sha256 {subject.dataset[:12]})"
-    ]
+    pairs = counted(len(result.rows), "pair")
+    lines = [f"{pairs} of {one_line(subject.file)} (sha256 {subject.dataset[:12]})"]
     lines.append(f"embedder {one_line(subject.embedder)}, chain {subject.chain}{gate}")
+    if subject.dropped is not None:
+        lines.append(fill(subject.dropped.text, _WIDTH, subsequent_indent="  "))
     lines.append(
         f"ROC AUC {_decimal(result.auc)}, average precision {_decimal(result.average_precision)}"
     )

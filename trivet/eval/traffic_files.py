@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trivet.errors import ConfigError, Problem
+from trivet.eval.findings import SHOWN, refusal_of
 from trivet.policies.traffic import Traffic, read_line
-
-_SHOWN = 20
-"""Findings that are told: a file of another kind has one on every line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +66,7 @@ def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
     texts = 0
     identities: list[tuple[int, int]] = []
     for number, path in enumerate(paths):
+        sound, told = len(times), len(problems)
         try:
             with path.open("rb") as file:
                 identities.append(_identity(file))
@@ -78,10 +77,12 @@ def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
                     places.append(place)
         except OSError as error:
             problems.append(Problem(str(path), 0, 0, "", f"cannot be read: {error.strerror}"))
-        if len(problems) > _SHOWN:
-            raise ConfigError(*problems[:_SHOWN])
+        if len(times) == sound:
+            problems[told:] = _of_another_kind(path, problems[told:])
+        if len(problems) > SHOWN:
+            break
     if problems:
-        raise ConfigError(*problems)
+        raise refusal_of(problems[-1].file, problems, all_read=False)
     order = sorted(range(len(times)), key=times.__getitem__)
     return TrafficFiles(
         tuple(paths),
@@ -91,6 +92,14 @@ def open_traffic(paths: Sequence[Path]) -> TrafficFiles:
         texts,
         tuple(notes),
     )
+
+
+def _of_another_kind(path: Path, found: list[Problem]) -> list[Problem]:
+    """The findings of a file without a sound line: one, where they say that it is none at all."""
+    if len(found) > 1 and all(one.field in ("", "format") for one in found):
+        told = "is no recorded traffic: no line of it is a JSON object with `format: 1`"
+        return [Problem(str(path), 0, 0, "", told)]
+    return found
 
 
 def _identity(file: BinaryIO) -> tuple[int, int]:
@@ -116,5 +125,5 @@ def _checked(
             yield start, read_line(raw, str(path), line)
         except ConfigError as error:
             problems.extend(error.problems)
-            if len(problems) > _SHOWN:
+            if len(problems) > SHOWN:
                 return

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trivet.eval.counted import counted
 from trivet.eval.economics import (
     Step,
     Worth,
@@ -31,10 +32,10 @@ def agent_step(step: Step, steps: int) -> Worked:
     new = step.tokens - step.unchanged
     lines = (
         ("without prefix caching", f"${step.plain:.4f} per step"),
-        (f"{step.unchanged:,} tokens read at {step.read:g} times", f"${step.reads:.4f}"),
-        (f"{new:,} tokens written at {step.write:g} times", f"${step.writes:.4f}"),
+        (f"{_tokens(step.unchanged)} read at {step.read:g} times", f"${step.reads:.4f}"),
+        (f"{_tokens(new)} written at {step.write:g} times", f"${step.writes:.4f}"),
         ("with prefix caching", f"${step.cached:.4f} per step ({_less(step.saved)})"),
-        (f"{steps} steps", f"${steps * step.plain:.2f} against ${steps * step.cached:.2f}"),
+        (counted(steps, "step"), f"${steps * step.plain:.2f} against ${steps * step.cached:.2f}"),
     )
     data = {
         "plain": step.plain,
@@ -46,8 +47,12 @@ def agent_step(step: Step, steps: int) -> Worked:
         "plain_task": steps * step.plain,
         "cached_task": steps * step.cached,
     }
-    title = f"An agent step of {step.tokens:,} tokens at ${step.price:g} per million"
+    title = f"An agent step of {_tokens(step.tokens)} at ${step.price:g} per million"
     return Worked("agent-step", title, lines, data)
+
+
+def _tokens(count: int) -> str:
+    return f"{count:,} {'token' if count == 1 else 'tokens'}"
 
 
 def _less(share: float) -> str:
@@ -74,9 +79,10 @@ def kv(shape: tuple[int, int, int], bits: int, tokens: int) -> Worked:
     layers, heads, dimension = shape
     lines = (
         ("one token", f"{each:,} bytes ({_kib(each)})"),
-        (f"a prefix of {tokens:,} tokens", f"{each * tokens / 1e9:.1f} GB"),
+        (f"a prefix of {_tokens(tokens)}", f"{each * tokens / 1e9:.1f} GB"),
     )
-    title = f"Keys and values: {layers} layers, {heads} KV heads of {dimension}, {bits} bits"
+    sizes = f"{counted(layers, 'layer')}, {counted(heads, 'KV head')}"
+    title = f"Keys and values: {sizes} of {dimension}, {bits} bits"
     data = {"bytes_per_token": each, "tokens": tokens, "bytes": each * tokens}
     return Worked("kv", title, lines, data)
 

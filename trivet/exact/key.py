@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from trivet.canonical import digest, join, mac, sha256
 from trivet.messages import Api, ExactKey, Scope
+from trivet.policies.header_names import is_keyed, is_steering
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -20,41 +21,6 @@ _TAG = b"trivet-exact-v1"
 _POOL_TAG = b"trivet-pool-v1"
 _CREDENTIAL_TAG = b"trivet-credential-v1"
 
-_PREFIXES = (
-    b"anthropic-",
-    b"openai-",
-    b"x-goog-",
-    # Gateways and clouds steer the answer by headers of theirs: model, guardrails, routing.
-    b"cf-aig-",
-    b"helicone-",
-    b"x-amzn-bedrock-",
-    b"x-litellm-",
-    b"x-ms-",
-    b"x-portkey-",
-)
-_NAMED = frozenset(
-    (
-        # Declared tenants may still send an upstream's session along.
-        b"cookie",
-        b"accept-language",
-        b"api-version",
-        # An upstream that is a gateway itself picks the model that answers by these.
-        b"azureml-model-deployment",
-        b"azureml-model-group",
-        b"extra-parameters",
-    )
-)
-_TRANSPORT = frozenset(
-    (
-        b"anthropic-dangerous-direct-browser-access",
-        b"helicone-request-id",
-        b"x-goog-api-client",
-        b"x-ms-client-request-id",
-        b"x-ms-date",
-        b"x-portkey-trace-id",
-        b"x-goog-api-key",  # In the credential scope.
-    )
-)
 _SETS = frozenset(("anthropic-beta", "openai-beta"))
 """Headers whose comma-separated values are a set: order and repetition mean nothing."""
 _SECRET = re.compile("auth|config|cookie|key|password|secret|token")
@@ -127,36 +93,38 @@ def credential_scope(secret: bytes, *credential: str) -> bytes:
 
 
 def key_headers(raw: Iterable[tuple[bytes, bytes]], extra: tuple[str, ...] = ()) -> Pairs:
-    """The request headers that shape answers, sorted by name.
+    """The request headers that may shape the answer, sorted by name: see `is_keyed`.
 
     `raw` are (lower-case name, value) pairs as they go upstream, repeated names included: those
-    are one list in order (RFC 9110, section 5.3). `extra` are the policy's own. Headers of the
-    APIs (`anthropic-*`, `openai-*`, `x-goog-*`) are in unless they are known as transport. Values
-    of headers that may hold a secret are replaced by their digest.
+    are one list in order (RFC 9110, section 5.3). `extra` are the policy's own, whatever they are.
+    Values of headers that are not known, or that may hold a secret, are replaced by their digest.
     """
     wanted = _wanted(extra)
-    found: dict[str, list[str]] = {}
+    found: dict[bytes, list[str]] = {}
     for name, value in raw:
-        if name in wanted or (name.startswith(_PREFIXES) and name not in _TRANSPORT):
-            found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        if is_keyed(name) or name in wanted:
+            found.setdefault(name, []).append(value.decode("latin-1"))
     if not found:
         return ()
-    return tuple((name, _header_value(name, found[name])) for name in sorted(found))
+    return tuple(
+        _pair(name, found[name], is_steering(name) or name in wanted) for name in sorted(found)
+    )
 
 
 @lru_cache(maxsize=256)
 def _wanted(extra: tuple[str, ...]) -> frozenset[bytes]:
-    return _NAMED.union(name.lower().encode("latin-1", "replace") for name in extra)
+    return frozenset(name.lower().encode("latin-1", "replace") for name in extra)
 
 
-def _header_value(name: str, values: list[str]) -> str:
+def _pair(raw_name: bytes, values: list[str], known: bool) -> tuple[str, str]:
+    name = raw_name.decode("latin-1")
     if name in _SETS:
         members = {member.strip(" \t") for value in values for member in value.split(",")}
-        return ",".join(sorted(members - {""}))
+        return name, ",".join(sorted(members - {""}))
     joined = ", ".join(value.strip(" \t") for value in values)
-    if _SECRET.search(name):
-        return "sha256:" + sha256(_text(joined)).hex()
-    return joined
+    if not known or _SECRET.search(name):
+        return name, "sha256:" + sha256(_text(joined)).hex()
+    return name, joined
 
 
 def _text(value: str) -> bytes:

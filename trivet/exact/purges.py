@@ -61,6 +61,11 @@ class SharedStore(ExactStore, Protocol):
         ...
 
 
+def key_label(key: ExactKey) -> str:
+    """The label that every entry has without carrying it: a purge of one key goes by it."""
+    return f"key:{key.hex()}"
+
+
 class Tombstones:
     """Remembers purges, so that an entry created before one is neither stored after it nor served.
 
@@ -98,8 +103,9 @@ class Tombstones:
         if not self._at:
             return False
         created = entry.created
-        return created <= self._at.get((entry.tenant, None), _NEVER) or any(
-            created <= self._at.get((entry.tenant, label), _NEVER) for label in entry.labels
+        return any(
+            created <= self._at.get((entry.tenant, name), _NEVER)
+            for name in (None, key_label(entry.key), *entry.labels)
         )
 
 

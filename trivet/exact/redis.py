@@ -21,7 +21,7 @@ from trivet.exact.codec import Rejected, decode, encode
 from trivet.exact.entry import Entry
 from trivet.exact.merge import MergedReads
 from trivet.exact.opened import Opened
-from trivet.exact.purges import Changes, Purge, seal_purge, unseal_purge
+from trivet.exact.purges import Changes, Purge, key_label, seal_purge, unseal_purge
 from trivet.exact.redis_client import Address, Link, connect, translated
 from trivet.exact.redis_keep import Housekeeping
 from trivet.exact.redis_purged import KnownPurges
@@ -143,6 +143,7 @@ class RedisStore:
             int(now * 1000),
             -1 if bound.entries is None else bound.entries,
             -1 if bound.bytes is None else bound.bytes,
+            self._label(entry.tenant, key_label(entry.key)),
             *(self._label(entry.tenant, label) for label in entry.labels),
         )
         self._evictions += max(0, evicted)
@@ -223,7 +224,7 @@ class RedisStore:
         created, tenant = entry.created, entry.tenant
         return created <= known.get(b"", _NEVER) or any(
             created <= known.get(self._seal.pseudonym(tenant, label), _NEVER)
-            for label in entry.labels
+            for label in (key_label(entry.key), *entry.labels)
         )
 
     async def _mget(self, names: Sequence[bytes]) -> Sequence[bytes | None]:

@@ -61,15 +61,16 @@ local function held()
 end
 """
 
-# ARGV: P, key, value, size, created, ttl in ms, now in ms, max entries, max bytes, label ...
+# ARGV: P, key, value, size, created, ttl in ms, now in ms, max entries, max bytes, the label that
+# a purge of the key goes by, label ...
 # A bound of -1 is none. Returns the entries evicted, or -1 if the entry was not stored.
 PUT = Script(
     _DROP
     + """
 local k, size, created, now = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[7])
 local most, most_bytes = tonumber(ARGV[8]), tonumber(ARGV[9])
-local names, labels = {'', 'floor'}, ''
-for i = 10, #ARGV do names[#names + 1] = ARGV[i]; labels = labels..' '..ARGV[i] end
+local names, labels = {'', 'floor', ARGV[10]}, ''
+for i = 11, #ARGV do names[#names + 1] = ARGV[i]; labels = labels..' '..ARGV[i] end
 for _, at in ipairs(redis.call('HMGET', P..'t', unpack(names))) do
   if at and created <= tonumber(at) then return -1 end
 end
@@ -93,7 +94,7 @@ redis.call('INCRBY', P..'n', ARGV[4])
 redis.call('ZADD', P..'o', now, k)
 redis.call('ZADD', P..'x', now + tonumber(ARGV[6]), k)
 redis.call('ZADD', P..'l:', ARGV[5], k)
-for i = 10, #ARGV do redis.call('ZADD', P..'l:'..ARGV[i], ARGV[5], k) end
+for i = 11, #ARGV do redis.call('ZADD', P..'l:'..ARGV[i], ARGV[5], k) end
 return evicted
 """
 )

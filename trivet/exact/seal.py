@@ -117,7 +117,9 @@ def _cipher_type() -> Callable[[bytes], _Cipher]:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise _refuse(
-            "encrypt", "encryption at rest needs the extra: pip install 'trivet[encryption]'"
+            "encrypt",
+            "encryption at rest needs the extra: pip install 'trivet[encryption]' "
+            "(from a clone: pip install -e '.[encryption]')",
         ) from None
 
     class AesGcm:

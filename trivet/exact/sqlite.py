@@ -11,10 +11,11 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trivet.errors import StoreError
 from trivet.exact import sqlite_rows as rows
@@ -27,16 +28,16 @@ from trivet.exact.seal import Seal
 from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
-from trivet.sqlite_file import SqliteFile, SqliteHandle, transaction
+from trivet.sqlite_file import SqliteFile, SqliteHandle
 from trivet.telemetry import EntryRejected, Observer, ignore
 
-_CHECK_S = 1.0
-"""Seconds after which a connection notices that the file was replaced."""
 _SWEEP_S = 5.0
 _BATCH = 256
 """Writes that share a transaction at most."""
 _MAX_WAITING = 4096
 _MAX_TOUCHED = 4096
+_NUMBERS = 1 << 63
+"""A cursor is a number of the file's feed, and this much more for each file before it."""
 
 _Work = Callable[[sqlite3.Connection], Any]
 
@@ -77,8 +78,10 @@ class SqliteStore:
         self.opened = Opened(seal)
         """Another one, that keeps something, takes its place before the first call."""
         self._swept = time.monotonic()
-        file = SqliteFile(path, rows.SCHEMA, busy_s)
-        self._reader, self._writer = SqliteHandle(file, _CHECK_S), SqliteHandle(file, _CHECK_S)
+        file = SqliteFile(
+            path, rows.SCHEMA, busy_s, lambda db: rows.refuse_before(db, self._clock())
+        )
+        self._reader, self._writer = SqliteHandle(file), SqliteHandle(file)
         self._reads: Lane[Callable[[sqlite3.Connection], Any]] = Lane(
             self._read, self._rest, idle_s=60.0, most=_MAX_WAITING
         )
@@ -144,8 +147,17 @@ class SqliteStore:
 
     async def changes(self, cursor: int) -> Changes:
         """See `SharedStore.changes`."""
-        found: Changes = await self._reads.do(lambda db: rows.changes(db, cursor, self._seal))
-        return found
+        before, number = divmod(cursor, _NUMBERS)
+
+        def work(db: sqlite3.Connection) -> tuple[Changes, int]:
+            files = self._reader.opened - 1
+            found, bad = rows.changes(db, number if files == before else None, self._seal)
+            return replace(found, cursor=files * _NUMBERS + found.cursor), bad
+
+        found, bad = await self._reads.do(work)
+        for _ in range(bad):
+            self._observe(EntryRejected(self.name, "mac"))
+        return cast(Changes, found)
 
     async def usage(self, tenant: str | None) -> StoreStats:
         """See `ExactStore.usage`. Evictions are those of this process."""
@@ -166,7 +178,12 @@ class SqliteStore:
         return await self._writes.do(_Write(lambda: work))
 
     def _read(self, jobs: Sequence[_Work]) -> list[Any]:
-        return [_outcome(partial(self._reader.run, job)) for job in jobs]
+        # One look at the file is enough for all of them.
+        looks = chain((True,), repeat(False))
+        return [
+            _outcome(partial(self._reader.run, job, look=look))
+            for job, look in zip(jobs, looks, strict=False)
+        ]
 
     def _write(self, jobs: Sequence[_Write]) -> list[Any]:
         outcomes: list[Any] = []
@@ -179,7 +196,7 @@ class SqliteStore:
     def _transact(self, jobs: Sequence[_Write]) -> list[Any]:
         prepared = [_outcome(job.prepare) for job in jobs]
         sound = [work for work in prepared if not isinstance(work, StoreError)]
-        done = _outcome(lambda: self._writer.run(lambda db: _atomically(db, sound)))
+        done = _outcome(lambda: self._writer.write(lambda db: [work(db) for work in sound]))
         results = iter([done] * len(sound) if isinstance(done, StoreError) else done)
         return [work if isinstance(work, StoreError) else next(results) for work in prepared]
 
@@ -188,22 +205,13 @@ class SqliteStore:
         touched, self._touched = self._touched, set()
         now = self._clock()
         if not (closing and not touched):
-            _outcome(
-                lambda: self._writer.run(
-                    lambda db: _atomically(db, [lambda db: rows.sweep(db, touched, now)])
-                )
-            )
+            _outcome(lambda: self._writer.write(lambda db: rows.sweep(db, touched, now)))
         if closing:
             self._writer.close()
 
     def _rest(self, closing: bool) -> None:
         if closing:
             self._reader.close()
-
-
-def _atomically(db: sqlite3.Connection, works: Sequence[_Work]) -> list[Any]:
-    with transaction(db):
-        return [work(db) for work in works]
 
 
 def _outcome(work: Callable[[], Any]) -> Any:

@@ -12,12 +12,15 @@ import time
 from collections.abc import Callable
 
 from trivet.exact.entry import Entry
+from trivet.exact.purges import key_label
 from trivet.exact.seal import Seal
 from trivet.exact.sqlite_rows import TOMBSTONES_KEPT, buried, label_names
 
 _AGAIN_S = 1.0
 """Seconds between two readings of all tombstones: where purges come faster, each get asks."""
 _NEVER = float("-inf")
+_TOMBSTONES = """
+SELECT CAST(name AS BLOB), CASE WHEN typeof(at) = 'real' THEN at END FROM tombstones LIMIT ?"""
 
 
 class KnownTombstones:
@@ -39,7 +42,8 @@ class KnownTombstones:
         known = (place == self._place and db is self._db) or self._learn(db, place)
         if known and entry.created > self._latest:
             return False
-        names = (seal.pseudonym(entry.tenant), *label_names(entry, seal))
+        tenant, key = entry.tenant, key_label(entry.key)
+        names = (seal.pseudonym(tenant), seal.pseudonym(tenant, key), *label_names(entry, seal))
         if not known:
             return buried(db, names, entry.created)
         return any(entry.created <= self._at.get(name, _NEVER) for name in names)
@@ -49,7 +53,7 @@ class KnownTombstones:
         if now - self._read < _AGAIN_S:
             return False
         self._read = now
-        rows = db.execute("SELECT name, at FROM tombstones LIMIT ?", (TOMBSTONES_KEPT + 2,))
+        rows = db.execute(_TOMBSTONES, (TOMBSTONES_KEPT + 2,))
         found = {name: _time(at) for name, at in rows}
         if len(found) > TOMBSTONES_KEPT + 1:
             return False

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trivet.exact.entry import Entry
-from trivet.exact.purges import FEED_KEPT, Changes, Purge, seal_purge, unseal_purge
+from trivet.exact.purges import FEED_KEPT, Changes, Purge, key_label, seal_purge, unseal_purge
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound
 from trivet.messages import ExactKey
@@ -18,11 +18,19 @@ ALL = b""
 CHUNK = 500
 """Rows that one transaction deletes at most, so that other writers get their turn."""
 TOMBSTONES_KEPT = 16384
+_COUNT_FROM = (
+    "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000 + abs(random() % 1000)"
+)
+"""Where a feed's numbers begin: a time in microseconds, so that one file's are no other's."""
+_LAST = """
+SELECT max(coalesce((SELECT max(seq) FROM feed), 0),
+    coalesce((SELECT CAST(seq AS INTEGER) FROM sqlite_sequence WHERE name = 'feed'), 0))"""
+_MOST_SEQ = 1 << 62
 SCHEMA = Schema(
     version=1,
     tables=frozenset({"entries", "labels", "tombstones", "feed", "totals"}),
     cache_kib=4096,
-    script="""
+    script=f"""
 CREATE TABLE entries(
     id INTEGER PRIMARY KEY, tenant BLOB NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL,
     used REAL NOT NULL, created REAL NOT NULL, stale_until REAL NOT NULL, value BLOB NOT NULL);
@@ -35,6 +43,7 @@ CREATE TABLE labels(name BLOB NOT NULL, entry INTEGER NOT NULL, PRIMARY KEY(name
 CREATE INDEX labels_entry ON labels(entry);
 CREATE TABLE tombstones(name BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE feed(seq INTEGER PRIMARY KEY AUTOINCREMENT, purge BLOB NOT NULL);
+INSERT INTO sqlite_sequence VALUES('feed', {_COUNT_FROM});
 CREATE TABLE totals(tenant BLOB PRIMARY KEY, entries INTEGER NOT NULL, bytes INTEGER NOT NULL)
     WITHOUT ROWID;
 INSERT INTO totals VALUES(x'', 0, 0);
@@ -49,7 +58,7 @@ CREATE TRIGGER count_out AFTER DELETE ON entries BEGIN
     DELETE FROM totals WHERE tenant = old.tenant AND entries = 0;
     DELETE FROM labels WHERE entry = old.id;
 END;
-""",
+""",  # noqa: S608
 )
 
 
@@ -60,6 +69,8 @@ class Row:
     tenant: bytes
     key: ExactKey
     labels: tuple[bytes, ...]
+    name: bytes
+    """What a purge of the key alone goes by."""
     size: int
     created: float
     stale_until: float
@@ -72,6 +83,7 @@ def row_of(entry: Entry, value: bytes, seal: Seal) -> Row:
         tenant=seal.pseudonym(entry.tenant),
         key=entry.key,
         labels=label_names(entry, seal),
+        name=seal.pseudonym(entry.tenant, key_label(entry.key)),
         size=entry.size,
         created=entry.created,
         stale_until=entry.stale_until,
@@ -108,7 +120,7 @@ def buried(db: sqlite3.Connection, names: Sequence[bytes], created: float) -> bo
 
 def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float) -> int:
     """Store a row within the tenant's and the store's bounds. Returns how many were evicted."""
-    if buried(db, (ALL, row.tenant, *row.labels), row.created):
+    if buried(db, (ALL, row.tenant, row.name, *row.labels), row.created):
         return 0
     delete(db, row.tenant, row.key)
     if not (_fits(row.size, bound) and _fits(row.size, most)) or row.stale_until <= now:
@@ -137,7 +149,7 @@ def delete(db: sqlite3.Connection, tenant: bytes, key: ExactKey) -> None:
 
 def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, entries: int) -> int:
     """Evict the least recently used until so much more fits. Returns how many went."""
-    held, held_bytes = totals(db, tenant)
+    held, held_bytes = recounted(db, tenant)
     over = 0 if bound.entries is None else held + entries - bound.entries
     over_bytes = 0 if bound.bytes is None else held_bytes + size - bound.bytes
     if over <= 0 and over_bytes <= 0:
@@ -145,7 +157,7 @@ def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, en
     where, given = ("", ()) if tenant == ALL else (" WHERE tenant = ?", (tenant,))
     doomed: list[tuple[int]] = []
     rows = db.execute(
-        f"SELECT id, size FROM entries{where} ORDER BY used",  # noqa: S608
+        f"SELECT id, CAST(size AS INTEGER) FROM entries{where} ORDER BY used",  # noqa: S608
         given,
     )
     for row_id, row_size in rows:
@@ -160,32 +172,70 @@ def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, en
 
 def totals(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
     """Entries and bytes of a tenant, or of `ALL`."""
-    found = db.execute("SELECT entries, bytes FROM totals WHERE tenant = ?", (tenant,)).fetchone()
-    return found or (0, 0)
+    return _noted(db, tenant) or _counted(db, tenant)
+
+
+def recounted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
+    """The same. What somebody made no number is counted and noted anew."""
+    noted = _noted(db, tenant)
+    if noted is None:
+        noted = _counted(db, tenant)
+        db.execute("INSERT OR REPLACE INTO totals VALUES(?, ?, ?)", (tenant, *noted))
+    return noted
+
+
+def _noted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int] | None:
+    found = db.execute(
+        "SELECT CAST(entries AS INTEGER), CAST(bytes AS INTEGER), typeof(entries), typeof(bytes)"
+        " FROM totals WHERE tenant = ?",
+        (tenant,),
+    ).fetchone()
+    if found is None:
+        return None if tenant == ALL else (0, 0)
+    entries, held, *types = found
+    return (entries, held) if types == ["integer"] * 2 and min(entries, held) >= 0 else None
+
+
+def _counted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
+    where, given = ("", ()) if tenant == ALL else (" WHERE tenant = ?", (tenant,))
+    query = f"SELECT count(*), coalesce(sum(CAST(size AS INTEGER)), 0) FROM entries{where}"  # noqa: S608
+    entries, held = db.execute(query, given).fetchone()
+    return entries, held
 
 
 def bury(db: sqlite3.Connection, purge: Purge, seal: Seal) -> None:
     """Remember a purge for entries that come later, and tell the other processes."""
-    name = _name(purge, seal)
-    db.execute(
-        "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
-        (name, purge.at, purge.at),
-    )
+    _bury(db, _name(purge, seal), purge.at)
     extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
     if extra > 0:
-        oldest = db.execute(
-            "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?", (ALL, extra)
-        ).fetchall()
-        db.executemany("DELETE FROM tombstones WHERE name = ?", [(row[0],) for row in oldest])
-        db.execute(
-            "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
-            (ALL, oldest[-1][1], oldest[-1][1]),
-        )
+        oldest = "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?"
+        latest = f"SELECT max(at) FROM ({oldest}) WHERE typeof(at) = 'real'"  # noqa: S608
+        floor = db.execute(latest, (ALL, extra)).fetchone()[0]
+        wanted = f"SELECT name FROM ({oldest})"  # noqa: S608
+        db.execute(f"DELETE FROM tombstones WHERE name IN ({wanted})", (ALL, extra))  # noqa: S608
+        if floor is not None:
+            refuse_before(db, floor)
     announce(db, purge, seal)
+
+
+def refuse_before(db: sqlite3.Connection, at: float) -> None:
+    """Store nothing that was created at `at` or before: what was purged then is not known here."""
+    _bury(db, ALL, at)
+
+
+def _bury(db: sqlite3.Connection, name: bytes, at: float) -> None:
+    db.execute(
+        "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
+        (name, at, at),
+    )
 
 
 def announce(db: sqlite3.Connection, purge: Purge, seal: Seal) -> None:
     """Add a purge to the feed."""
+    # After the highest number there is no other: somebody may have put a row there.
+    db.execute("DELETE FROM feed WHERE seq >= ?", (_MOST_SEQ,))
+    begin = f"UPDATE sqlite_sequence SET seq = {_COUNT_FROM} WHERE name = 'feed' AND seq >= ?"  # noqa: S608
+    db.execute(begin, (_MOST_SEQ,))
     cursor = db.execute("INSERT INTO feed(purge) VALUES(?)", (seal_purge(purge, seal),))
     db.execute("DELETE FROM feed WHERE seq <= ?", ((cursor.lastrowid or 0) - FEED_KEPT,))
 
@@ -205,15 +255,22 @@ def purge_some(db: sqlite3.Connection, purge: Purge, seal: Seal) -> int:
     ).rowcount
 
 
-def changes(db: sqlite3.Connection, cursor: int, seal: Seal) -> Changes:
-    """See `SharedStore.changes`."""
-    last = db.execute("SELECT coalesce(max(seq), 0) FROM feed").fetchone()[0]
+def changes(db: sqlite3.Connection, cursor: int | None, seal: Seal) -> tuple[Changes, int]:
+    """See `SharedStore.changes`; and how many of its rows this secret did not write.
+
+    Such a row may have been a purge: it is a gap. So is a cursor that is none of this file's.
+    """
+    last = db.execute(_LAST).fetchone()[0]
     if last == cursor:
-        return Changes(last, ())
-    rows = db.execute("SELECT purge FROM feed WHERE seq > ? AND seq <= ?", (cursor, last))
+        return Changes(last, ()), 0
+    rows = db.execute(
+        "SELECT CAST(purge AS BLOB) FROM feed WHERE seq > ? AND seq <= ?", (cursor or 0, last)
+    )
     found = [unseal_purge(row[0], seal) for row in rows]
     known = tuple(purge for purge in found if purge is not None)
-    return Changes(last, known) if len(found) == last - cursor else Changes(last, None, known)
+    bad = len(found) - len(known)
+    complete = cursor is not None and len(found) == (last - cursor if found or cursor else 0)
+    return (Changes(last, None, known) if bad or not complete else Changes(last, known)), bad
 
 
 def sweep(db: sqlite3.Connection, touched: Iterable[int], now: float) -> int:

@@ -7,7 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trivet.errors import StoreError
@@ -18,6 +18,8 @@ from trivet.exact.store import Bound, ExactStore
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer
 
+_PASSED_OVER = frozenset({"no-cache", "max-age", "min-fresh", "tags"})
+"""Reasons to pass over an answer that is stored, and good for others."""
 PATIENCE_S = 0.25
 """How long an answer that its caller waits for is held back until it is known to be stored."""
 
@@ -54,6 +56,26 @@ class Miss:
     key: ExactKey
     stale: Hit | None = None
     """An expired answer that may stand in if the upstream fails."""
+    labels: frozenset[str] = frozenset()
+    """What the stored answer is purged by, that is not for this caller for want of more."""
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a new answer may take the place of one that other processes still give."""
+        return self.reason in _PASSED_OVER
+
+
+def carrying(found: Hit | Miss, labels: frozenset[str]) -> Hit | Miss:
+    """`found`, but an answer without one of these labels is not for this caller.
+
+    A purge by the label would not reach it, though the caller got it under that name.
+    """
+    if isinstance(found, Hit):
+        stored = found.entry.labels
+        return found if labels <= stored else Miss("tags", found.entry.key, labels=stored)
+    if found.stale is None or labels <= found.stale.entry.labels:
+        return found
+    return replace(found, stale=None)
 
 
 class ExactTier:
@@ -145,22 +167,25 @@ class ExactTier:
         free = [item for item in found if isinstance(item, Miss)]
         return random.choice(free) if free else random.choice(hits)
 
-    async def keep(self, entry: Entry, bound: Bound) -> str:
+    async def keep(self, entry: Entry, bound: Bound, *, replaces: bool = False) -> str:
         """Store an answer. Returns why it was not stored, or an empty string.
 
-        A store that does not say so within `patience_s` is `store-slow`: the write goes on, but
+        `replaces`: there may be another one under the key, which all processes are to forget. A
+        store that does not say so within `patience_s` is `store-slow`: the write goes on, but
         the caller, who has an answer, does not wait for it.
         """
         if type(self.store) is MemoryStore:
-            return await self._put(entry, bound)
-        writing = asyncio.create_task(self._put(entry, bound))
+            return await self._put(entry, bound, replaces)
+        writing = asyncio.create_task(self._put(entry, bound, replaces))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         await asyncio.wait((writing,), timeout=self._patience_s)
         return writing.result() if writing.done() else "store-slow"
 
-    async def _put(self, entry: Entry, bound: Bound) -> str:
+    async def _put(self, entry: Entry, bound: Bound, replaces: bool) -> str:
         try:
+            if replaces:
+                await self.store.delete(entry.tenant, entry.key)
             await self.store.put(entry, bound)
         except StoreError as error:
             return f"store-{error.reason}"

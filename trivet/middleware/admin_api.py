@@ -66,11 +66,12 @@ class Heard(BaseModel):
 
 
 class Reloaded(BaseModel):
-    """`ok` is false when a file is wrong: then the set `version` was kept."""
+    """`ok` is false when a file is wrong: then the set `version` was kept; `detail` says why."""
 
     ok: bool
     version: str
     problems: int
+    detail: str = ""
 
 
 class Explain(BaseModel):

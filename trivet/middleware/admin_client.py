@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from trivet.errors import CacheError
 
+_GIVE_KEY = "give --admin-key, or set TRIVET_ADMIN_KEY"
 DEFAULT_URL = "http://127.0.0.1:8081"
 
 
@@ -120,6 +121,8 @@ class AdminClient:
             connection.close()
 
     def _sentence(self, status: int, answer: Any) -> str:
+        if status == 401 and self._key is None:
+            return f"{self._url} wants the admin key (401): {_GIVE_KEY}."
         if status == 401:
             return f"{self._url} refused the admin key (401)."
         error = answer.get("error") if isinstance(answer, dict) else None

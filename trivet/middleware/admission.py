@@ -29,7 +29,8 @@ class Admission:
         elif limit is not None and now.requests >= limit:
             raise RequestError(
                 429,
-                f"This tenant already has {limit} requests in flight, its limit.",
+                f"This tenant already has {limit} request{'' if limit == 1 else 's'} in flight, "
+                "its limit.",
                 code="requests_in_flight",
             )
         now.requests += 1

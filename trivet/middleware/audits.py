@@ -18,7 +18,7 @@ from typing import Any
 from trivet.exact.collapse import Collapser
 from trivet.exact.entry import Entry
 from trivet.exact.flight import Stored
-from trivet.exact.tier import ExactTier
+from trivet.exact.tier import ExactTier, Miss
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Note
 from trivet.middleware.dialects.texts import answer_text
@@ -159,9 +159,9 @@ class Audits:
         plan, question = call.plan, call.question
         if question is None or not isinstance(plan, Eligible):
             return None
-        key = question.key
+        missed = Miss("audit", question.key)
         ticket = await self._collapser.join(
-            key, call.tenant, lambda flight: self._leader.run(call, plan, key, flight)
+            missed.key, call.tenant, lambda flight: self._leader.run(call, plan, missed, flight)
         )
         try:
             async for _ in ticket.subscription:
@@ -181,7 +181,7 @@ class Audits:
         same = None if judge is None else await judge.judge(question, pair.stored, pair.fresh)
         if self._bench.labels is not None and policy.store_text:
             await self._bench.labels.put(
-                call.tenant, _labelled(pair, policy.audit.judge.kind, same)
+                call.tenant, _labelled(call.tenant, pair, policy.audit.judge.kind, same)
             )
         if judge is None or same is None:
             return False
@@ -209,11 +209,13 @@ def _apart(call: Call) -> Call:
     )
 
 
-def _labelled(pair: _Pair, judge: str, same: bool | None) -> dict[str, Any]:
-    """A line of the queue: `a` and `b` are the questions, `same` is for the person to say."""
+def _labelled(tenant: str, pair: _Pair, judge: str, same: bool | None) -> dict[str, Any]:
+    """A line of the queue: see `policies.queued_pair`. The texts may be any, so none is checked."""
     near, decision = pair.looked.decision.neighbour, pair.looked.decision
     assert near is not None
     return {
+        "tenant": tenant,
+        "context": pair.looked.asking.rest.hex(),
         "a": near.record.text,
         "b": pair.looked.asking.text,
         "answer_a": pair.stored,

@@ -25,6 +25,8 @@ class Asked:
     found: dict[ExactKey, Hit]
     stale: dict[ExactKey, Hit]
     """Expired vectors that may stand in for an upstream error."""
+    replaces: bool
+    """Whether some of what is missing is stored, and was passed over."""
 
 
 def questions_of(call: Call, batch: Batch, plan: Eligible) -> list[Question]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model_base import Seconds, Section, Size
+from trivet.policies.nodes import Position, Source, field_path, read_yaml
+from trivet.policies.problems import sentence_of
 
 _API_PATHS = ("/completions", "/responses", "/embeddings", "/messages")
 DialectFamily = Literal["openai", "anthropic"]
@@ -161,53 +161,64 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
 
     Overrides whose value is None are left out; nested ones are named `store.url`.
     """
-    settings: dict[str, Any] = _read(file) if file else {}
+    source = _read(file) if file else Source(_FLAGS, {}, {})
+    settings: dict[str, Any] = dict(source.value)
     if file and isinstance(settings.get("policies"), str):
         # As written in the file, so from where the file is.
         settings["policies"] = str(file.parent / settings["policies"])
     if file and isinstance(settings.get("traffic_log"), str):
         settings["traffic_log"] = str(file.parent / settings["traffic_log"])
-    for name, value in overrides.items():
-        if value is None:
-            continue
+    flagged = {name: value for name, value in overrides.items() if value is not None}
+    for name, value in flagged.items():
         section, _, key = name.rpartition(".")
         if not section:
             settings[key] = value
         elif isinstance(settings.get(section) or {}, dict):
             settings[section] = {**(settings.get(section) or {}), key: value}
     if not settings.get("upstreams"):
-        raise ConfigError(
-            Problem(
-                str(file or "command line"),
-                0,
-                0,
-                "upstreams",
-                "no upstream is declared: give --upstream URL, or list them in the config file",
-            )
-        )
+        message = "no upstream is declared: give --upstream URL, or list them in the config file"
+        raise ConfigError(_placed(source, ("upstreams",), message))
     try:
-        return ServerConfig.model_validate(settings)
+        config = ServerConfig.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(*_problems(str(file or "command line"), error)) from None
+        found = [*source.problems, *_problems(source, flagged, error)]
+        raise ConfigError(*sorted(found, key=lambda one: (one.line, one.column))) from None
+    if source.problems:
+        raise ConfigError(*source.problems)
+    return config
 
 
-def _read(file: Path) -> dict[str, Any]:
+_FLAGS = "command line"
+_LARGEST = 1 << 20
+
+
+def _read(file: Path) -> Source:
     try:
-        loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            raw = opened.read(_LARGEST + 1)
+        text = raw.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(Problem(str(file), 0, 0, "", error.strerror or "unreadable")) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(Problem(str(file), 0, 0, "", f"not valid YAML: {error}")) from None
-    if not isinstance(loaded, dict):
+    if len(raw) > _LARGEST:
+        raise ConfigError(Problem(str(file), 0, 0, "", f"is larger than {_LARGEST} bytes"))
+    source = read_yaml(str(file), text)
+    if not isinstance(source.value, dict):
         raise ConfigError(Problem(str(file), 1, 1, "", "a server config is a YAML mapping"))
-    return loaded
+    return source
 
 
-def _problems(file: str, error: ValidationError) -> list[Problem]:
-    found = error.errors()
+def _problems(source: Source, flagged: Mapping[str, Any], error: ValidationError) -> list[Problem]:
+    found = error.errors(include_url=False)
     places = [item["loc"] for item in found]
+    no_file = Source(_FLAGS, {}, {})
     return [
-        Problem(file, 0, 0, ".".join(map(str, item["loc"])), _sentence(item))
+        _placed(
+            no_file if flagged.keys() & {item["loc"][0], field_path(item["loc"])} else source,
+            item["loc"],
+            sentence_of(item, ServerConfig),
+        )
         for item in found
         # A list whose only item is wrong is called too short as well: that helps nobody.
         if item["type"] != "too_short"
@@ -215,7 +226,8 @@ def _problems(file: str, error: ValidationError) -> list[Problem]:
     ]
 
 
-def _sentence(item: ErrorDetails) -> str:
-    if item["type"] == "extra_forbidden":
-        return "there is no such setting"
-    return item["msg"].removeprefix("Value error, ")
+def _placed(source: Source, position: Position, message: str) -> Problem:
+    """Flags have no lines."""
+    if source.file == _FLAGS:
+        return Problem(_FLAGS, 0, 0, field_path(position), message)
+    return source.problem(position, message)

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trivet.canonical import digest
+from trivet.canonical import digest, join
 from trivet.errors import UpstreamError
 from trivet.exact.collapse import Collapser
 from trivet.exact.flight import Failed, Flight, Head, Subscription, Unstored
-from trivet.exact.tier import ExactTier, Hit, Miss, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey, NotStored, Usage
 from trivet.middleware.batches import (
     Asked,
@@ -34,6 +34,7 @@ from trivet.middleware.dialects.embeddings import (
 from trivet.middleware.record import STALE_FOR, bound_of, forbids_storing
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import UpstreamClient, media_type_of
+from trivet.policies.directives import tags_of
 from trivet.policies.eligibility import Eligible
 
 _FLIGHT = b"trivet-embeddings"
@@ -70,8 +71,9 @@ class Embeddings:
     async def answer(self, call: Call, batch: Batch, plan: Eligible) -> Reply:
         """The reply to one batch."""
         questions = questions_of(call, batch, plan)
-        found, misses = await self._find(questions, plan)
-        asked = Asked(call, batch, plan, questions, found, stale_of(misses))
+        found, misses = await self._find(questions, plan, call.labels)
+        replaces = any(miss.replaces for miss in misses)
+        asked = Asked(call, batch, plan, questions, found, stale_of(misses), replaces)
         missing = missing_in(questions, found)
         if not missing:
             return self._from_store(asked, found)
@@ -82,13 +84,14 @@ class Embeddings:
         return await self._complete(asked, missing)
 
     async def _find(
-        self, questions: Sequence[Question], plan: Eligible
+        self, questions: Sequence[Question], plan: Eligible, labels: frozenset[str]
     ) -> tuple[dict[ExactKey, Hit], list[Miss]]:
         """What is stored, and why the rest is not. Vectors that do not go together are no hits."""
         if not plan.lookup:
             return {}, [Miss("no-cache", questions[0].key)]
         distinct = {question.key: question for question in questions}
-        results = await asyncio.gather(*map(self._exact.find, distinct.values()))
+        stored = await asyncio.gather(*map(self._exact.find, distinct.values()))
+        results = [carrying(one, labels) for one in stored]
         found = {result.entry.key: result for result in results if isinstance(result, Hit)}
         if not go_together(found.values()):
             return {}, [Miss("model-changed", questions[0].key)]
@@ -163,7 +166,8 @@ class Embeddings:
         unshared = b"" if asked.plan.lookup else os.urandom(16)
         keys = [asked.questions[at].key for at in missing]
         # The flight carries the answer as it comes, so its encoding is part of what is shared.
-        flight_key = ExactKey(digest(_FLIGHT, batch.encoding.encode(), unshared, *keys))
+        tags = join(*(tag.encode() for tag in tags_of(call.labels)))
+        flight_key = ExactKey(digest(_FLIGHT, batch.encoding.encode(), tags, unshared, *keys))
         after: Subscription | None = None
         for attempt in (0, 1):
             began = time.perf_counter()
@@ -245,7 +249,8 @@ class Embeddings:
             ]
             small = [entry for entry in entries if len(entry.body) <= call.settings.max_entry]
             bound = bound_of(call)
-            reasons = await asyncio.gather(*(self._exact.keep(entry, bound) for entry in small))
+            keeping = (self._exact.keep(one, bound, replaces=asked.replaces) for one in small)
+            reasons = await asyncio.gather(*keeping)
             if len(small) < len(entries):
                 reasons.append("too-large")
             note.stored = not any(reasons)

@@ -11,14 +11,16 @@ from trivet.exact.key import KeyParts, exact_key, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.dialects import embeddings
 from trivet.middleware.dialects.base import Headers
+from trivet.middleware.effective import Effective, Running, effective
 from trivet.middleware.explain_semantic import semantic_view
 from trivet.middleware.omitted import Omitted, omitted
 from trivet.middleware.sample import Sample
 from trivet.policies.directives import Directives, entry_labels, read_directives
 from trivet.policies.eligibility import Bypass, Eligible, eligibility, end_user
+from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.model import ExactSettings
 from trivet.policies.settings import matching_rules, settings_for
-from trivet.policies.tenants import Identified
+from trivet.policies.tenants import Identified, is_own_key
 
 Decode = Callable[[bytes, Headers], Request]
 
@@ -76,17 +78,25 @@ class Explanation:
     """The policy's settings for this request."""
     rules: tuple[int, ...]
     """Positions of the policy's rules that match, from 0; earlier ones win."""
+    semantic: Effective | None = None
+    """The tenant's mode in the semantic tier, whatever becomes of this request."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)
 
 
-def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destination) -> Explanation:
+def explain(
+    sample: Sample,
+    decode: Decode,
+    who: Identified | None,
+    to: Destination,
+    running: Running | None = None,
+) -> Explanation:
     """Decide everything that can be decided from the request and the policies.
 
-    `decode` is the dialect's; for embeddings it is not used. Raises `RequestError` where the
-    proxy would answer 400.
+    `decode` is the dialect's; for embeddings it is not used. `running` is what the semantic tier
+    knows of the tenant, where one runs. Raises `RequestError` where the proxy would answer 400.
     """
     if who is None:
         return _turned_away(sample)
@@ -101,6 +111,7 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
     directives = read_directives(headers, request.directives)
     plan = eligibility(request, policy, settings, directives, end_user(settings, request, headers))
     parts = _parts(sample, request, who, to, (settings, directives, plan))
+    named = _identity_headers(sample, who, to)
     keeps = isinstance(plan, Eligible) and plan.store
     return Explanation(
         tenant=who.tenant,
@@ -114,12 +125,12 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
         upstream=to.name,
         user=parts.scope.user,
         keys=_keys(sample, parts),
-        key_fields=_key_fields(sample, parts),
+        key_fields=_key_fields(parts, named),
         left_out=omitted(sample.body, lambda body: decode(body, headers).canonical),
-        headers_left_out=_other_headers(sample, parts),
+        headers_left_out=_other_headers(sample, parts, named),
         tiers=(
             _exact_view(plan, settings),
-            TierView("semantic", *semantic_view(request, policy.semantic, plan)),
+            TierView("semantic", *semantic_view(request, policy.semantic, plan, running)),
             _PREFIX,
         ),
         policy_versions=dict(parts.policy_versions),
@@ -128,6 +139,7 @@ def explain(sample: Sample, decode: Decode, who: Identified | None, to: Destinat
         ttl=plan.ttl if isinstance(plan, Eligible) and keeps else None,
         settings={name: getattr(settings, name) for name in ExactSettings.model_fields},
         rules=matching_rules(policy, request.api, request.model, route),
+        semantic=effective(policy.semantic, running),
     )
 
 
@@ -138,6 +150,7 @@ def explanation_of(told: dict[str, Any]) -> Explanation:
     read["key_fields"] = tuple((name, value) for name, value in told["key_fields"])
     read["left_out"] = tuple(Omitted(**item) for item in told["left_out"])
     read["tiers"] = tuple(TierView(**item) for item in told["tiers"])
+    read["semantic"] = None if told["semantic"] is None else Effective(**told["semantic"])
     return Explanation(**read)
 
 
@@ -200,12 +213,26 @@ def _keys(sample: Sample, parts: KeyParts) -> tuple[str, ...]:
     return tuple(exact_key(replace(parts, canonical=form)).hex() for form in forms)
 
 
-def _key_fields(sample: Sample, parts: KeyParts) -> tuple[tuple[str, str], ...]:
+def _identity_headers(sample: Sample, who: Identified, to: Destination) -> tuple[str, ...]:
+    """The headers that are in the credential scope."""
+    own_scope = to.credential is None
+    sent = () if who.how == "chosen" else sample.raw_headers
+    return tuple(
+        name.decode("latin-1")
+        for name, value in sent
+        if is_identity(name)
+        and not is_own_key(name, value)
+        and (own_scope or name not in API_KEY_HEADERS)
+    )
+
+
+def _key_fields(parts: KeyParts, named: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    scope = canonical.sha256(parts.credential).hex()[:12]
     fields = [
         ("api", parts.api.value),
         ("upstream", f"{parts.upstream} {parts.base_url}".strip()),
         ("query", "(its digest)" if parts.query else ""),
-        ("credential scope", canonical.sha256(parts.credential).hex()[:12]),
+        ("credential scope", f"{scope} ({', '.join(named)})" if named else scope),
         ("tenant", parts.scope.tenant),
         ("user", parts.scope.user or ""),
         *((f"header {name}", _short(value)) for name, value in parts.headers),
@@ -223,7 +250,8 @@ def _body_fields(form: bytes) -> list[tuple[str, str]]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
-        return f"{len(value)} items, {len(canonical.dump(value))} bytes"
+        items = "1 item" if len(value) == 1 else f"{len(value)} items"
+        return f"{items}, {len(canonical.dump(value))} bytes"
     text = canonical.dump(value).removeprefix(b"\x00")
     if isinstance(value, dict) or len(text) > 60:
         return f"{len(text)} bytes"
@@ -234,8 +262,8 @@ def _short(value: str) -> str:
     return value if len(value) <= 60 else value[:57] + "..."
 
 
-def _other_headers(sample: Sample, parts: KeyParts) -> tuple[str, ...]:
-    keyed = {name for name, _ in parts.headers}
+def _other_headers(sample: Sample, parts: KeyParts, named: tuple[str, ...]) -> tuple[str, ...]:
+    keyed = {name for name, _ in parts.headers}.union(named)
     return tuple(sorted(name for name in sample.headers if name not in keyed))
 
 

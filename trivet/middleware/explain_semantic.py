@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from trivet.messages import Request
 from trivet.middleware.asking import asked_of
+from trivet.middleware.effective import Running, effective
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.asked import Asked
@@ -33,9 +34,12 @@ _WHY = {
 
 
 def semantic_view(
-    request: Request, policy: SemanticPolicy, plan: Eligible | Bypass
+    request: Request,
+    policy: SemanticPolicy,
+    plan: Eligible | Bypass,
+    running: Running | None = None,
 ) -> SemanticView:
-    """Decide what can be decided from the request and the policy."""
+    """Decide what can be decided from the request, the policy, and what is known of the tier."""
     if policy.mode == "off":
         return SemanticView(False, "off", "the policy leaves the tier off (semantic.mode)")
     if isinstance(plan, Bypass):
@@ -45,26 +49,27 @@ def semantic_view(
     asked = asked_of(request, policy)
     if not isinstance(asked, Asked):
         return SemanticView(False, asked, _WHY[asked])
-    return _by_measurement(policy)
+    return _by_measurement(policy, running)
 
 
-def _by_measurement(policy: SemanticPolicy) -> SemanticView:
+def _by_measurement(policy: SemanticPolicy, running: Running | None) -> SemanticView:
     opens = ", ".join(policy.intents)
     looks = f"looks up the last user message if the gate says {opens}"
-    measured = policy.measured
+    found, measured = effective(policy, running), policy.measured
+    if found.acts_as == "off":
+        return SemanticView(False, found.reason, found.detail)
     if policy.mode == "shadow":
         return SemanticView(True, "shadow-mode", f"{looks}; serves nothing (semantic.mode)")
-    if measured is None:
-        told = "serves nothing without a calibration (trivet eval calibrate)"
-        return SemanticView(True, "shadow-uncalibrated", f"{looks}; {told}")
+    if found.acts_as == "shadow" or measured is None:
+        told = f"serves nothing, though the policy says {policy.mode}: {found.detail}"
+        return SemanticView(True, f"shadow-{found.reason}", f"{looks}; {told}")
     chain = f"{measured.fingerprint.chain} of {measured.made}"
-    if measured.threshold is None:
-        told = f"serves nothing: the calibration ({chain}) certifies no threshold"
-        return SemanticView(True, "shadow-not-certified", f"{looks}; {told}")
     does = "serves" if policy.mode == "replace" else "suggests"
+    closed = f"; {found.detail}" if running is not None and found.detail else ""
     return SemanticView(
         True,
         "",
         f"{looks}; {does} at a score of {measured.threshold:.4f} and more ({chain}, at most "
-        f"{measured.measured.upper_bound:.2%} false at {measured.confidence:.0%} confidence)",
+        f"{measured.measured.upper_bound:.2%} false at {measured.confidence:.0%} confidence)"
+        f"{closed}",
     )

@@ -53,11 +53,16 @@ def _summary(told: Explanation) -> list[tuple[str, str]]:
         ("Model", told.model),
         ("Delivery", "stream" if told.stream else "JSON"),
         ("Upstream", told.upstream),
+        ("Semantic", _mode(told)),
         ("Kept for", "" if told.ttl is None else f"{told.ttl:g} s"),
         ("Versions", _versions(told)),
     ]
     rows += [("Key" if index == 0 else "", key) for index, key in enumerate(told.keys)]
     return [(name, value) for name, value in rows if value]
+
+
+def _mode(told: Explanation) -> str:
+    return "" if told.semantic is None or told.semantic.mode == "off" else told.semantic.text
 
 
 def _versions(told: Explanation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from trivet import canonical
@@ -10,10 +10,15 @@ from trivet.errors import RequestError
 from trivet.exact.key import credential_scope
 from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.registry import dialect_of, route_of
+from trivet.middleware.effective import Running
 from trivet.middleware.explain import Destination, Explanation, explain
 from trivet.middleware.routing import Routing, check_model
 from trivet.middleware.sample import Sample, read_sample
+from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified, TenantDirectory
+
+RunningOf = Callable[[TenantPolicy], Running | None]
+"""What the semantic tier of this process knows of a tenant; None where there is none."""
 
 
 class Explainer:
@@ -24,16 +29,26 @@ class Explainer:
         self._secret = secret
 
     def explain(
-        self, tenants: TenantDirectory, path: str, headers: Mapping[str, str], body: bytes
+        self,
+        tenants: TenantDirectory,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        running_of: RunningOf = lambda policy: None,
     ) -> dict[str, Any]:
         """The explanation of one request as plain JSON values. Raises `RequestError`."""
         envelope = compact({"path": path, "headers": dict(headers)})
         sample = read_sample(envelope[:-1] + b',"body":' + body + b"}")
-        return self.of_sample(sample, tenants.identify(sample.raw_headers)).as_json()
+        who = tenants.identify(sample.raw_headers)
+        running = None if who is None else running_of(who.policy)
+        return self.of_sample(sample, who, running).as_json()
 
-    def of_sample(self, sample: Sample, who: Identified | None) -> Explanation:
+    def of_sample(
+        self, sample: Sample, who: Identified | None, running: Running | None = None
+    ) -> Explanation:
         """The explanation of one request by one caller. Raises `RequestError`."""
-        return explain(sample, dialect_of(sample.api).decode, who, self._destination(sample, who))
+        to = self._destination(sample, who)
+        return explain(sample, dialect_of(sample.api).decode, who, to, running)
 
     def _destination(self, sample: Sample, who: Identified | None) -> Destination:
         if who is None:

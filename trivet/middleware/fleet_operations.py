@@ -11,10 +11,17 @@ import orjson
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
 from trivet.middleware.control import Component, Readiness, Verdict
+from trivet.middleware.effective import Running
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition, merge, without_gauges
 from trivet.middleware.feedback import unknown
-from trivet.middleware.operations import full_key, shown_policies
+from trivet.middleware.operations import (
+    check_declared,
+    error_of,
+    full_key,
+    is_refusal,
+    shown_policies,
+)
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Observer, PolicyReload
 
@@ -44,8 +51,15 @@ class FleetOperations:
         self.draining = False
 
     async def _ask(self, topic: str, payload: Any = None, timeout_s: float = _ASK_S) -> list[Any]:
+        """The workers' answers. Raises `RequestError` if all that say something refuse alike."""
         answers = await self._hub.call_all(topic, orjson.dumps(payload), timeout_s)
-        return [orjson.loads(answer) for answer in answers]
+        told = [orjson.loads(answer) for answer in answers]
+        refusals = [answer for answer in told if is_refusal(answer)]
+        said = [answer for answer in told if answer is not None]
+        if refusals and all(answer == refusals[0] for answer in said):
+            raise error_of(refusals[0])
+        # Where workers differ, one that refused has not done it.
+        return [answer for answer in told if not is_refusal(answer)]
 
     async def ready(self) -> Readiness:
         """Ready while at least one worker is."""
@@ -67,6 +81,7 @@ class FleetOperations:
     ) -> int:
         """Forget entries in every worker. Raises `StoreError` if one did not say that it did."""
         asked = {"tenant": tenant, "tag": tag, "version": version, "key": key}
+        check_declared(self._source.current, tenant)
         if key is not None:
             full_key(key)
         answers = await self._ask("purge", asked)
@@ -101,7 +116,15 @@ class FleetOperations:
 
     async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         """What would happen to a request under the policies in use."""
-        return self._explainer.explain(self._source.tenants, path, headers, body)
+        tenants = self._source.tenants
+        told = self._explainer.explain(tenants, path, headers, body)
+        if told["semantic"] is None or told["semantic"]["mode"] == "off":
+            return told
+        answers = await self._ask("running", told["tenant"])
+        known = [Running(**answer) for answer in answers if answer is not None]
+        # The one that serves least: which worker a request meets is chance.
+        worst = max(known, key=lambda one: (bool(one.reason), len(one.closed)), default=None)
+        return self._explainer.explain(tenants, path, headers, body, lambda policy: worst)
 
     async def metrics(self) -> bytes:
         """The metrics of all workers, summed; what ended workers had counted stays counted."""

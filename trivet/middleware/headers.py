@@ -11,23 +11,11 @@ from typing import Final
 
 from trivet.errors import RequestError
 from trivet.policies.directives import Directives
+from trivet.policies.header_names import HOP_BY_HOP
 from trivet.policies.tenants import is_own_key
 
 RawHeaders = list[tuple[bytes, bytes]]
 
-HOP_BY_HOP: Final = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
 _ORDINARY: Final = (b"keep-alive", b"close")
 """Values of `Connection` that name no header."""
 CREDENTIALS: Final = (b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key")

@@ -12,6 +12,7 @@ from trivet.telemetry import Event, StoreState
 _ASK_S = 0.5
 """A store that takes longer is down: whoever probes readiness gives up after a second."""
 _FLEET = "fleet"
+_MEANWHILE = "answers come from this process's memory, where it holds them, or from the upstream"
 
 
 class StoreHealth:
@@ -58,4 +59,4 @@ class StoreHealth:
 
 
 def _down(name: str, reason: str) -> Component:
-    return Component(name, True, "down", f"{reason}: requests go to the upstream, uncached")
+    return Component(name, True, "down", f"{reason}: {_MEANWHILE}")

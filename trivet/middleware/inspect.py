@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model import TenantPolicy
+
+if TYPE_CHECKING:
+    from trivet.middleware.config import ServerConfig
+    from trivet.middleware.effective import Effective
 
 OK, FINDING = 0, 1
 
@@ -22,53 +27,96 @@ def schema() -> str:
     return json.dumps(json_schema(), indent=2)
 
 
+@dataclass
+class _Findings:
+    """What `check` found. A warning is no problem: what it is about can be served."""
+
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    config: ServerConfig | None = None
+    directory: Path | None = None
+
+
 def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     """Validate a directory of policies, and a server config. Returns the exit code.
 
-    A warning is no finding: what it is about can be served.
+    Without `directory`, the policies are those that the config names.
     """
+    found = _findings(directory, config)
+    modes = _modes(found.tenants)
+    code = FINDING if found.problems else OK
+    if as_json:
+        data = {
+            "ok": not found.problems,
+            "tenants": sorted(found.tenants),
+            "problems": [asdict(problem) for problem in found.problems],
+            "warnings": [asdict(warning) for warning in found.warnings],
+            "semantic": {tenant: asdict(mode) for tenant, mode in modes.items()},
+        }
+        click.echo(json.dumps(data))
+        return code
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if found.problems:
+        told = [*map(str, found.problems), f"{_counted(found.problems, 'problem')} found."]
+    else:
+        told = [] if found.config is None else ["The server config is fine."]
+        if found.directory is not None:
+            told.append(f"{_counted(found.tenants, 'tenant')}: {', '.join(sorted(found.tenants))}")
+        told += [f"semantic tier of {tenant}: {mode.text}" for tenant, mode in modes.items()]
+    click.echo("\n".join(told))
+    return code
+
+
+def _findings(directory: Path | None, file: Path | None) -> _Findings:
     from trivet.middleware.config import server_config
     from trivet.middleware.named_users import nameable_users
-    from trivet.middleware.routing import keyless_upstreams, unknown_upstreams
-    from trivet.policies.loader import load
+    from trivet.middleware.routing import keyless_upstreams
+    from trivet.middleware.unreached import unreached
+    from trivet.policies.loader import ignored_files, load
 
-    problems: list[Problem] = []
-    warnings: list[Problem] = []
-    policies: Mapping[str, TenantPolicy] = {}
+    found = _Findings(directory=directory)
+    of_config: tuple[Problem, ...] = ()
     try:
-        if directory is not None:
-            policies = load(directory).tenants
-            warnings.extend(nameable_users(policies))
+        found.config = None if file is None else server_config(file, {})
     except ConfigError as error:
-        problems.extend(error.problems)
+        of_config = error.problems
+    config = found.config
+    if directory is None and config is not None:
+        found.directory = config.policies
+    upstreams = None if config is None else [upstream.name for upstream in config.upstreams]
     try:
-        if config is not None:
-            upstreams = server_config(config, {}).upstreams
-            problems.extend(unknown_upstreams(policies, upstreams))
-            warnings.extend(keyless_upstreams(policies, upstreams))
+        if found.directory is not None:
+            found.tenants = load(found.directory, upstreams).tenants
+            found.warnings += [_ignored(path) for path in ignored_files(found.directory)]
     except ConfigError as error:
-        problems.extend(error.problems)
-    tenants = sorted(policies)
-    if as_json:
-        told = {
-            "ok": not problems,
-            "tenants": tenants,
-            "problems": [asdict(problem) for problem in problems],
-            "warnings": [asdict(warning) for warning in warnings],
-        }
-        click.echo(json.dumps(told))
-        return FINDING if problems else OK
-    for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
-    if problems:
-        for problem in problems:
-            click.echo(str(problem))
-        click.echo(f"{len(problems)} problem{'s' if len(problems) != 1 else ''} found.")
-    elif directory is None:
-        click.echo("The server config is fine.")
-    else:
-        click.echo(f"{len(tenants)} tenant{'s' if len(tenants) != 1 else ''}: {', '.join(tenants)}")
-    return FINDING if problems else OK
+        found.problems.extend(error.problems)
+    found.problems.extend(of_config)
+    found.warnings += nameable_users(found.tenants)
+    found.warnings += unreached(found.tenants, gateway=config is None or config.gateway is not None)
+    if config is not None:
+        found.warnings += keyless_upstreams(found.tenants, config.upstreams)
+    return found
+
+
+def _ignored(path: Path) -> Problem:
+    return Problem(str(path), 0, 0, "", "is not read: policy files end in .yaml or .yml.")
+
+
+def _modes(policies: Mapping[str, TenantPolicy]) -> dict[str, Effective]:
+    """What the semantic modes come to, as far as that is known without the models."""
+    from trivet.middleware.effective import effective
+
+    return {
+        tenant: effective(policy.semantic)
+        for tenant, policy in sorted(policies.items())
+        if policy.semantic.mode != "off"
+    }
+
+
+def _counted(found: Collection[object], noun: str) -> str:
+    return f"{len(found)} {noun}{'' if len(found) == 1 else 's'}"
 
 
 def explain_running(request_file: Path, admin: str, key: str | None, *, as_json: bool) -> int:

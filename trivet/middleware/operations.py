@@ -12,9 +12,11 @@ from typing import Any
 import orjson
 
 from trivet.errors import RequestError, StoreError
+from trivet.exact.purges import key_label
 from trivet.exact.store import ExactStore
 from trivet.messages import ExactKey
 from trivet.middleware.control import Component, Readiness, Verdict
+from trivet.middleware.effective import Running
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
 from trivet.middleware.feedback import Feedback, Told, unknown
@@ -23,6 +25,7 @@ from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.semantics import Semantics
 from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
+from trivet.policies.tenants import PolicySet
 from trivet.telemetry import Observer, PolicyReload
 
 
@@ -78,12 +81,12 @@ class Operations:
         self, tenant: str, *, tag: str | None, version: str | None, key: str | None
     ) -> int:
         """Forget entries of a tenant in this process and in its store."""
-        declared = self._source.current
-        if declared.declared and tenant not in declared.tenants:
-            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+        check_declared(self._source.current, tenant)
         if key is not None:
             wanted = full_key(key)
             known = await self._store.get(tenant, wanted) is not None
+            # So that an answer that is under way is not stored after it.
+            await self._store.purge(tenant, key_label(wanted), time.time())
             await self._store.delete(tenant, wanted)
             return int(known)
         label = f"tag:{tag}" if tag is not None else None
@@ -111,7 +114,11 @@ class Operations:
 
     async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
         """What would happen to a request under the policies in use."""
-        return self._explainer.explain(self._source.tenants, path, headers, body)
+        return self._explainer.explain(self._source.tenants, path, headers, body, self.running)
+
+    def running(self, policy: TenantPolicy) -> Running | None:
+        """What the semantic tier of this process knows of a tenant."""
+        return None if self.semantics is None else self.semantics.running(policy)
 
     def snapshot(self) -> Snapshot:
         """The metrics of this process, to be merged with others'."""
@@ -133,6 +140,32 @@ def shown_policies(source: PolicySource) -> dict[str, Any]:
     return {"version": current.version, "tenants": tenants}
 
 
+def check_declared(policies: PolicySet, tenant: str) -> None:
+    """Raises `RequestError` 404 for a tenant that no policy declares, where there are policies."""
+    if policies.declared and tenant not in policies.tenants:
+        raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+
+
+_REFUSED = "refused"
+_Handler = Callable[[bytes], Awaitable[bytes]]
+
+
+def refusal_of(error: RequestError) -> dict[str, Any]:
+    """What a worker answers in place of what it was asked for."""
+    return {_REFUSED: [error.status, error.message, error.field, error.code]}
+
+
+def is_refusal(answer: Any) -> bool:
+    """Whether `refusal_of` made it."""
+    return isinstance(answer, dict) and answer.keys() == {_REFUSED}
+
+
+def error_of(refusal: dict[str, Any]) -> RequestError:
+    """The error that `refusal_of` was given."""
+    status, message, about, code = refusal[_REFUSED]
+    return RequestError(status, message, field=about, code=code)
+
+
 def full_key(text: str) -> ExactKey:
     """An exact key from hex. Raises `RequestError` 422."""
     try:
@@ -141,12 +174,24 @@ def full_key(text: str) -> ExactKey:
         key = b""
     if len(key) != 32:
         raise RequestError(
-            422, "A key is 64 hex digits, as `trivet explain` prints it.", field="key"
+            422, "A key is 64 hex digits, as `trivet explain --admin URL` prints it.", field="key"
         )
     return ExactKey(key)
 
 
-def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable[bytes]]]:
+def _refusing(handler: _Handler) -> _Handler:
+    """The handler, with the errors that are the asker's told as answers."""
+
+    async def answer(payload: bytes) -> bytes:
+        try:
+            return await handler(payload)
+        except RequestError as error:
+            return orjson.dumps(refusal_of(error))
+
+    return answer
+
+
+def handlers_of(operations: Operations) -> dict[str, _Handler]:
     """What a worker answers when the supervisor asks over the hub."""
 
     async def ready(_: bytes) -> bytes:
@@ -171,6 +216,11 @@ def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable
         found = operations.similar is not None and operations.similar.knows(tenant, hit)
         return orjson.dumps(os.getpid() if found else None)
 
+    async def running(payload: bytes) -> bytes:
+        policy = operations.tenants.get(orjson.loads(payload))
+        found = None if policy is None else operations.running(policy)
+        return orjson.dumps(None if found is None else asdict(found))
+
     async def feedback(payload: bytes) -> bytes:
         worker, tenant, hit, verdict = orjson.loads(payload)
         if worker != os.getpid():
@@ -182,9 +232,10 @@ def handlers_of(operations: Operations) -> dict[str, Callable[[bytes], Awaitable
         "stats": stats,
         "metrics": metrics,
         "reload": reload,
-        "purge": purge,
+        "purge": _refusing(purge),
         "knows": knows,
-        "feedback": feedback,
+        "running": running,
+        "feedback": _refusing(feedback),
     }
 
 

@@ -18,8 +18,15 @@ _DOTS: Final = frozenset((".", ".."))
 
 
 def refuse_dots(path: str) -> None:
-    """A path must not climb out of the upstream's base path. Raises `RequestError` 400."""
-    if ("." in path or "%" in path) and _DOTS.intersection(_SLASH.split(unquote(path))):
+    """A path must not climb out of the upstream's base path. Raises `RequestError` 400.
+
+    Some servers leave a segment's parameters away first, so that `..;` climbs too (RFC 3986
+    section 3.3).
+    """
+    if "." not in path and "%" not in path:
+        return
+    segments = _SLASH.split(unquote(path))
+    if not _DOTS.isdisjoint(segment.partition(";")[0] for segment in segments):
         raise RequestError(400, "The path has a segment that is '.' or '..'.", code="invalid_path")
 
 

@@ -6,24 +6,23 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from trivet.canonical import digest
 from trivet.errors import UpstreamError
 from trivet.exact.collapse import Collapser, Ticket
-from trivet.exact.entry import Entry
 from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Subscription, Unstored
 from trivet.exact.key import keyed, pool_key
-from trivet.exact.tier import ExactTier, Hit, Miss, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Live, Note, Reply, Whole
 from trivet.middleware.recall import Known
-from trivet.middleware.record import STALE_FOR, Leader, bound_of
+from trivet.middleware.record import STALE_FOR, Leader
 from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
 from trivet.middleware.reply import Replies
 from trivet.middleware.suggest import Similarity, suggested_to, suggests
 from trivet.middleware.upstream import UpstreamClient
+from trivet.policies.directives import tags_of
 from trivet.policies.eligibility import Bypass, Eligible
 
 if TYPE_CHECKING:
@@ -31,6 +30,10 @@ if TYPE_CHECKING:
 
 _REPLAYED = Head(200, ((b"x-trivet-replayed", b"1"),), stream=False)
 """Head of a flight without an upstream call: its result is an answer out of the store."""
+
+
+_MOST_LABELS = 64
+"""Of an answer that takes the place of one which carried other tags."""
 
 
 class CachePipeline:
@@ -62,9 +65,9 @@ class CachePipeline:
                 return self._reply.not_cached(call)
             return await self._forward(call)
         question = await _question(call, plan)
-        found = await self._find(call, question, plan)
+        found = carrying(await self._find(call, question, plan), call.labels)
         if isinstance(found, Hit):
-            call.remember(call, await self._labelled(call, found.entry))
+            call.remember(call, found.entry)
             return self._reply.hit(call, call.note, found)
         call.note.outcome, call.note.reason = "miss", found.reason
         if self._similar is not None and plan.lookup and not plan.pool:
@@ -91,14 +94,6 @@ class CachePipeline:
         if isinstance(found, Hit) and known.labels <= found.entry.labels:
             return self._reply.hit(known, note, found)
         return found
-
-    async def _labelled(self, call: Call, entry: Entry) -> Entry:
-        """The entry with this caller's tags too, so that a purge by them finds it."""
-        if call.labels <= entry.labels:
-            return entry
-        tagged = replace(entry, labels=entry.labels | call.labels, memo={})
-        await self._exact.keep(tagged, bound_of(call))
-        return tagged
 
     async def _find(self, call: Call, question: Question, plan: Eligible) -> Hit | Miss:
         keys = [pool_key(question.key, slot) for slot in range(plan.pool or 0)]
@@ -133,7 +128,13 @@ class CachePipeline:
         """One upstream call per key in flight; everybody else follows it."""
         key = missed.key
         shared = plan.lookup and not plan.pool
-        flight_key = key if shared else ExactKey(digest(key, os.urandom(16)))
+        # Who asks under other tags does not follow: the answer would not carry them.
+        tags = tags_of(call.labels)
+        flight_key = ExactKey(digest(key, *(tag.encode() for tag in tags))) if tags else key
+        if not shared:
+            flight_key = ExactKey(digest(key, os.urandom(16)))
+        if len(call.labels | missed.labels) <= _MOST_LABELS:
+            call.labels |= missed.labels
         call.waiting()
         after: Subscription | None = None
         for attempt in (0, 1):
@@ -172,12 +173,13 @@ class CachePipeline:
         """
         looks_again = self._collapser.has_fleet and plan.lookup
         if looks_again and not missed.reason.startswith("store-"):
-            found = await self._exact.find(question._replace(key=missed.key))
+            asked = question._replace(key=missed.key)
+            found = carrying(await self._exact.find(asked), call.labels)
             if isinstance(found, Hit):
                 flight.start(_REPLAYED)
                 flight.finish(Stored(found.entry))
                 return
-        await self._leader.run(call, plan, missed.key, flight)
+        await self._leader.run(call, plan, missed, flight)
 
     async def _board(self, call: Call, ticket: Ticket, missed: Miss, *, last: bool) -> Reply | None:
         """The reply that this flight gives the caller; None if a follower has to try again."""
@@ -237,7 +239,6 @@ class CachePipeline:
     async def _await_result(self, call: Call, flight: Subscription) -> Reply | None:
         result = await flight.result()
         if isinstance(result, Stored):
-            await self._labelled(call, result.entry)
             return self._reply.shared(call, result.entry)
         return None
 
@@ -283,10 +284,7 @@ class CachePipeline:
                 yield piece
         if shape.rest():
             yield shape.rest()
-        result = await flight.result()
-        self._note_result(call, result)
-        if not leads and isinstance(result, Stored):
-            await self._labelled(call, result.entry)
+        self._note_result(call, await flight.result())
 
     def _note_result(self, call: Call, result: Result) -> None:
         match result:

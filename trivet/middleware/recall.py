@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import Final
 
 from trivet.canonical import sha256
 from trivet.exact.entry import Entry
@@ -21,6 +20,7 @@ from trivet.middleware.call import Call
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders
 from trivet.policies.eligibility import Eligible
+from trivet.policies.header_names import TRANSPORT, is_transport
 from trivet.policies.model import ExactSettings, TenantPolicy
 from trivet.policies.tenants import Identified
 
@@ -29,37 +29,6 @@ _MOST = 4096
 _LONGEST_HEAD = 4 << 10
 _LONGEST = 64 << 10
 """Larger bodies are not remembered: decoding them costs little beside receiving them."""
-_UNDECIDING: Final = frozenset(
-    {
-        b"accept",
-        b"accept-encoding",
-        b"b3",
-        b"baggage",
-        b"content-length",
-        b"content-type",
-        b"host",
-        b"idempotency-key",
-        b"sentry-trace",
-        b"traceparent",
-        b"tracestate",
-        b"user-agent",
-        b"x-amzn-trace-id",
-        b"x-b3-parentspanid",
-        b"x-b3-sampled",
-        b"x-b3-spanid",
-        b"x-b3-traceid",
-        b"x-client-request-id",
-        b"x-cloud-trace-context",
-        b"x-correlation-id",
-        b"x-forwarded-for",
-        b"x-real-ip",
-        b"x-request-id",
-        b"x-stainless-read-timeout",
-        b"x-stainless-retry-count",
-        b"x-stainless-timeout",
-    }
-)
-"""Headers that vary from call to call and decide nothing, unless a policy names one of them."""
 
 Arrival = tuple[Identified, str, RawHeaders, bytes]
 """Caller, path and query as they came, headers, body."""
@@ -115,7 +84,7 @@ class Recall:
             return
         if (entry.tenant, entry.canonical) != (question.tenant, question.canonical):
             return
-        if len(body) > _LONGEST or not _UNDECIDING.isdisjoint(_named_by(call.settings)):
+        if len(body) > _LONGEST or any(map(is_transport, _named_by(call.settings))):
             return
         deciding = _deciding(headers)
         asked = (id(caller), target, deciding, sha256(body))
@@ -148,7 +117,10 @@ def _text_size(asked: _Asked) -> int:
 
 
 def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
-    return tuple([item for item in headers if item[0] not in _UNDECIDING])
+    # Transport varies from call to call and decides nothing, unless a policy names it.
+    return tuple(
+        [item for item in headers if item[0] not in TRANSPORT and not is_transport(item[0])]
+    )
 
 
 def _named_by(settings: ExactSettings) -> set[bytes]:

@@ -77,6 +77,7 @@ class Reception:
         headers = RequestHeaders(visit.raw_headers)
         caller = self._identify(visit.raw_headers, visit.peer)
         if caller is None:
+            self._enter_route(visit)
             raise RequestError(
                 401, "The API key is missing or not known here.", code="invalid_api_key"
             )
@@ -90,9 +91,7 @@ class Reception:
             raise RequestError(
                 404, "This is the proxy's port; the admin API is on its own.", code="not_found"
             )
-        named = self._routing.by_prefix(visit.path)
-        if named is not None:
-            self._enter_prefix(visit, named)
+        named = self._enter_route(visit)
         route = visit.route
         if route is None or (visit.method != "POST" and visit.method in route.methods):
             return await self._pass_through(visit, headers, named)
@@ -100,7 +99,6 @@ class Reception:
             raise RequestError(
                 405, f"{visit.path} takes POST, not {visit.method}.", code="method_not_allowed"
             )
-        visit.api = route.api
         return await self._cached_path(visit, policy, headers, named)
 
     async def _judged(self, visit: Visit, policy: TenantPolicy) -> Reply:
@@ -109,6 +107,15 @@ class Reception:
         if feedback is None:
             raise RequestError(404, "The semantic tier is not open here.", code="not_found")
         return await feedback.serve(visit, policy)
+
+    def _enter_route(self, visit: Visit) -> Target | None:
+        """The upstream that the path names, and the API that it speaks."""
+        named = self._routing.by_prefix(visit.path)
+        if named is not None:
+            self._enter_prefix(visit, named)
+        if visit.route is not None and visit.method == "POST":
+            visit.api = visit.route.api
+        return named
 
     def _enter_prefix(self, visit: Visit, named: Target) -> None:
         cut = len(named.config.prefix.rstrip("/"))

@@ -10,7 +10,7 @@ from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
 from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Unstored
 from trivet.exact.store import Bound
-from trivet.exact.tier import ExactTier
+from trivet.exact.tier import ExactTier, Miss
 from trivet.messages import Answer, ExactKey, NotStored, Request
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.base import Dialect, Recorder, StoreRules
@@ -89,7 +89,7 @@ class Leader:
         self._tier = tier
         self._clock = clock
 
-    async def run(self, call: Call, plan: Eligible, key: ExactKey, flight: Flight) -> None:
+    async def run(self, call: Call, plan: Eligible, missed: Miss, flight: Flight) -> None:
         """Ask the upstream; every chunk goes to the flight at once, the judgement at the end."""
         started, began = self._clock(), time.perf_counter()
         try:
@@ -101,7 +101,7 @@ class Leader:
             flight.finish(Failed(error))
             return
         try:
-            result = await self._pass_by(call, plan, response, flight, (key, started))
+            result = await self._pass_by(call, plan, response, flight, (missed.key, started))
         except UpstreamError as error:
             result = Failed(error)
         finally:
@@ -110,7 +110,8 @@ class Leader:
         if isinstance(result, Stored) and not plan.store:
             result = Stored(result.entry, "ttl-0")
         elif isinstance(result, Stored):
-            result = Stored(result.entry, await self._tier.keep(result.entry, bound_of(call)))
+            kept = self._tier.keep(result.entry, bound_of(call), replaces=missed.replaces)
+            result = Stored(result.entry, await kept)
         flight.finish(result)
 
     async def _pass_by(

@@ -23,25 +23,6 @@ def check_model(policy: TenantPolicy, model: str) -> None:
         )
 
 
-def unknown_upstreams(
-    tenants: Mapping[str, TenantPolicy], upstreams: Sequence[UpstreamConfig]
-) -> list[Problem]:
-    """Upstreams that policies name and nobody declares: their tenants would get 404 for all."""
-    declared = {upstream.name for upstream in upstreams}
-    return [
-        Problem(
-            f"policy of {tenant}",
-            0,
-            0,
-            "upstreams",
-            f"{name!r} is not declared in the server config; it has {', '.join(sorted(declared))}.",
-        )
-        for tenant, policy in sorted(tenants.items())
-        for name in policy.upstreams or ()
-        if name not in declared
-    ]
-
-
 def keyless_upstreams(
     tenants: Mapping[str, TenantPolicy], upstreams: Sequence[UpstreamConfig]
 ) -> list[Problem]:
@@ -60,9 +41,8 @@ def keyless_upstreams(
         if upstream.credential_env is None and names:
             shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             message = (
-                f"is not set, so callers of {shown} who show a key made by `trivet "
-                f"keygen` reach {upstream.base_url} without a key (such keys are not sent on): set "
-                "it to the environment variable with this upstream's key, unless it needs none."
+                f"is not set, so callers of {shown} with a key of `trivet keygen` reach it without "
+                "any key; fine if it needs none."
             )
             found.append(Problem(f"upstream {upstream.name}", 0, 0, "credential_env", message))
     return found

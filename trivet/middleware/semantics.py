@@ -14,7 +14,10 @@ from trivet.exact.entry import Entry
 from trivet.exact.tier import Question
 from trivet.middleware.call import Call
 from trivet.middleware.control import Component
+from trivet.middleware.effective import Running
 from trivet.middleware.status import CacheStatus
+from trivet.policies.model import TenantPolicy
+from trivet.policies.semantic_model import SemanticPolicy
 from trivet.telemetry import Observer, StoreState
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ class OpenTier(Protocol):
     async def purge(self, tenant: str, label: str | None, at: float) -> None: ...
 
     def components(self) -> tuple[Component, ...]: ...
+
+    def running(self, tenant: str, policy: SemanticPolicy) -> Running: ...
 
     async def close(self) -> None: ...
 
@@ -95,6 +100,12 @@ class Semantics:
         if self._trouble:
             return (Component(_NAME, True, "down", f"{self._trouble}: the tier serves nothing"),)
         return () if self._task is None else (Component(_NAME, True, "loading"),)
+
+    def running(self, policy: TenantPolicy) -> Running:
+        """What the tier knows of a tenant whose policy has it on. Asks no model."""
+        if self._tier is not None:
+            return self._tier.running(policy.tenant, policy.semantic)
+        return Running("unavailable", self._trouble) if self._trouble else Running("loading")
 
     async def close(self) -> None:
         """Close what is open."""

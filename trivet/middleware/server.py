@@ -21,6 +21,7 @@ from trivet.middleware.guarded_protocol import Lane, guarded
 from trivet.middleware.named_users import nameable_users
 from trivet.middleware.routing import keyless_upstreams
 from trivet.middleware.service import open_service
+from trivet.middleware.unreached import unreached
 from trivet.policies.model import TenantPolicy
 
 BACKLOG = 4096
@@ -150,5 +151,10 @@ def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) ->
 
 def warn(config: ServerConfig, tenants: Mapping[str, TenantPolicy]) -> None:
     """Say on standard error what may not work as meant, though it can be served."""
-    for problem in (*keyless_upstreams(tenants, config.upstreams), *nameable_users(tenants)):
+    found = (
+        *keyless_upstreams(tenants, config.upstreams),
+        *nameable_users(tenants),
+        *unreached(tenants, gateway=config.gateway is not None),
+    )
+    for problem in found:
         print(f"warning: {problem}", file=sys.stderr, flush=True)

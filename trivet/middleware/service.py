@@ -27,7 +27,6 @@ from trivet.middleware.config import GatewayConfig, ServerConfig, state_dir
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fanout import fan_out
-from trivet.middleware.headers import RawHeaders
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.intake import Intake
 from trivet.middleware.logs import LogObserver
@@ -39,14 +38,15 @@ from trivet.middleware.quick import QuickLane
 from trivet.middleware.recall import Recall
 from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
-from trivet.middleware.routing import Routing, unknown_upstreams
+from trivet.middleware.routing import Routing
 from trivet.middleware.semantics import OpenTier, Semantics
 from trivet.middleware.stores import fleet_of, store_of
+from trivet.middleware.strangers import Strangers
 from trivet.middleware.tracing import otlp_observer
 from trivet.middleware.traffic import TrafficLog
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.source import PolicySource
-from trivet.policies.tenants import GatewayTrust, Identified
+from trivet.policies.tenants import GatewayTrust
 from trivet.telemetry import Observer
 
 _WARM_S = 2.0
@@ -79,11 +79,8 @@ def server_secret(config: ServerConfig, env: Mapping[str, str] = os.environ) -> 
 
 def policy_source(config: ServerConfig, secret: bytes) -> PolicySource:
     """The policies. Raises `ConfigError`, also where they name an upstream that is not there."""
-    source = PolicySource(config.policies, secret, gateway_trust(config.gateway))
-    unknown = unknown_upstreams(source.current.tenants, config.upstreams)
-    if unknown:
-        raise ConfigError(*unknown)
-    return source
+    upstreams = [upstream.name for upstream in config.upstreams]
+    return PolicySource(config.policies, secret, gateway_trust(config.gateway), upstreams)
 
 
 async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = None) -> Service:
@@ -141,10 +138,7 @@ async def _open(
     )
     intake = Intake(config.max_body, config.body_timeout)
     stack.callback(intake.close)
-
-    def identify(raw: RawHeaders, peer: str | None) -> Identified | None:
-        return source.tenants.identify(raw, peer)
-
+    identify = Strangers(lambda: source.tenants).identify
     reception = Reception(
         identify,
         routing,

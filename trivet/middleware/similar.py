@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from trivet.canonical import split
 from trivet.exact.entry import Entry
-from trivet.exact.tier import ExactTier, Hit, Miss, Question
+from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey
 from trivet.middleware.asking import asked_of, may_write, principal_of, rest_of
 from trivet.middleware.call import Call
@@ -123,6 +123,8 @@ class Similar:
                 # Too old for this caller, or a store in trouble: others may get it.
                 return replace(looked.decision, kind="miss", reason=hit.reason)
             if isinstance(hit, Hit) and _differs_in_text_only(call, asked, hit.entry, near.record):
+                if isinstance(carrying(hit, call.labels), Miss):
+                    return replace(looked.decision, kind="miss", reason="tags")
                 return Suggested(hit, looked)
             # The first step takes it out here; nobody waits until the other processes are told.
             self._later(self._tier.forget(call.tenant, near.record.id))

@@ -19,6 +19,7 @@ from trivet.middleware.audits import Audits, Bench
 from trivet.middleware.call import Call
 from trivet.middleware.config import StoreConfig, state_dir
 from trivet.middleware.control import Component
+from trivet.middleware.effective import Running
 from trivet.middleware.feedback import Feedback
 from trivet.middleware.judging import judges
 from trivet.middleware.label_queue import LabelQueue
@@ -28,14 +29,14 @@ from trivet.middleware.routing import Routing
 from trivet.middleware.similar import Similar, Suggested
 from trivet.middleware.stores import store_url
 from trivet.middleware.upstream import UpstreamClient
-from trivet.policies.calibration import Chain as ChainName
+from trivet.policies.calibration import Fingerprint
 from trivet.policies.model import TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.batching import BatchedEmbedder
 from trivet.semantic.chain import Chain
 from trivet.semantic.decide import unfit
 from trivet.semantic.embedders import open_embedder
-from trivet.semantic.engines import Engines
+from trivet.semantic.engines import EngineKey, Engines
 from trivet.semantic.follower import IndexFollower
 from trivet.semantic.gate import load_gate
 from trivet.semantic.memory_records import MemoryRecords
@@ -87,12 +88,12 @@ class Chains:
     def __init__(self) -> None:
         self._embedders: dict[str, Embedder] = {}
 
-    def open(self, embedder: str, chain: ChainName) -> Chain:
+    def open(self, key: EngineKey) -> Chain:
         """Blocking. Raises `CacheError`."""
-        found = self._embedders.get(embedder)
+        found = self._embedders.get(key.embedder)
         if found is None:
-            found = self._embedders[embedder] = open_embedder(embedder)
-        return open_chain(chain, found, gate=load_gate())
+            found = self._embedders[key.embedder] = open_embedder(key.embedder)
+        return open_chain(key.chain, found, load_gate(), key.cross_encoder, key.fitted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,22 @@ class OpenSemantics:
                 detail = f"{detail}; {told}"
         return (Component("semantic", True, state, detail),)
 
+    def running(self, tenant: str, policy: SemanticPolicy) -> Running:
+        """What is known of a tenant beyond its policy: asks what a lookup asks."""
+        engine = self._followed.engines.ready(policy)
+        troubles = "; ".join(self._followed.engines.trouble([policy]))
+        if isinstance(engine, str):
+            return Running(engine, troubles)
+        if troubles:
+            return Running("unavailable", troubles)
+        closed = self._followed.monitor.closed
+        reasons = {str(intent): closed(tenant, policy, intent) for intent in policy.intents}
+        return Running(
+            unfit(policy, engine.chain.fingerprint),
+            _other_parts(policy, engine.chain.fingerprint),
+            {intent: reason for intent, reason in reasons.items() if reason},
+        )
+
     def _state_of_index(self) -> tuple[str, str]:
         progress = self._followed.follower.progress
         if progress.phase == "building":
@@ -175,6 +192,15 @@ class OpenSemantics:
     async def close(self) -> None:
         """Close index, records and models."""
         await self._stack.aclose()
+
+
+def _other_parts(policy: SemanticPolicy, running: Fingerprint) -> str:
+    """Which parts of the chain that runs are not those that were calibrated; empty: none."""
+    if policy.measured is None:
+        return ""
+    was, runs = policy.measured.fingerprint.model_dump(), running.model_dump()
+    other = [name for name in was if was[name] != runs[name]]
+    return f"another {' and '.join(other)}" if other else ""
 
 
 def _watching(tenants: Mapping[str, TenantPolicy], engines: Engines) -> str:

@@ -10,10 +10,11 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.economics import Economics
+from trivet.policies.fitted import Fitted
 from trivet.policies.intents import Intent
 from trivet.policies.model_base import Section
 from trivet.policies.regular_file import read_regular
@@ -22,9 +23,10 @@ _LARGEST = 4 << 20
 Threshold = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 """A cosine or a probability. At 0 or below, texts that have nothing in common would be served."""
 
-Chain = Literal["cosine", "rules", "verifier", "cross-encoder"]
-"""What scores a pair: the cosine alone; the cosine unless a rule objects; the trained verifier; a
-cross-encoder over both texts. Where a rule objects, or the gate refuses, a pair has no score."""
+Chain = Literal["cosine", "rules", "verifier", "fitted", "cross-encoder"]
+"""What scores a pair: the cosine alone; the cosine unless a rule objects; the trained verifier;
+a layer over it that was fitted to the pairs; a cross-encoder over both texts. Where a rule objects,
+or the gate refuses, a pair has no score."""
 
 
 class Fingerprint(Section):
@@ -72,6 +74,10 @@ class Calibration(Section):
     fingerprint: Fingerprint
     embedder: str = "default"
     """The name under which it was opened. The fingerprint decides; this is for people and eval."""
+    cross_encoder: str | None = None
+    """Likewise, where the chain is one; a policy names its own."""
+    fitted: Fitted | None = Field(default=None, validate_default=True)
+    """The weights, where the chain is `fitted`, and only there."""
     dataset: str
     """SHA-256, in hex, of the pairs in their canonical form."""
     target: float = Field(gt=0, lt=1)
@@ -96,6 +102,15 @@ class Calibration(Section):
     worth_it: bool | None = None
     """h*c > l + h*f*w with the upper bound as f; None where h or the costs are not known."""
     curve: tuple[CurvePoint, ...] = ()
+
+    @field_validator("fitted")
+    @classmethod
+    def _where_fitted(cls, found: Fitted | None, info: ValidationInfo) -> Fitted | None:
+        fingerprint = info.data.get("fingerprint")
+        if fingerprint is not None and (fingerprint.chain == "fitted") != (found is not None):
+            told = "no weights for the chain" if found is None else "weights for the chain"
+            raise ValueError(f"{told} {fingerprint.chain}")
+        return found
 
     def threshold_for(self, intent: Intent) -> float | None:
         """From which score on a pair of this intent is served; None: it is not."""

@@ -20,6 +20,7 @@ _DIRECTIVE = re.compile(r'([^\s,;="]+)(?:\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]*
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VALUE = re.compile(r"[!-+\--~](?:[ -+\--~]{0,126}[!-+\--~])?")
 """Printable ASCII without commas, no white space at the ends, at most 128 characters."""
+_TAG = "tag:"
 _MOST_VERSIONS = 16
 _MOST_TAGS = 32
 
@@ -81,10 +82,15 @@ def read_directives(headers: Mapping[str, str], body: Mapping[str, Any]) -> Dire
 
 def entry_labels(policy: TenantPolicy, directives: Directives) -> frozenset[str]:
     """What a purge can name of an answer: its tags, and the versions it was made under."""
-    labels = {f"tag:{tag}" for tag in directives.tags}
+    labels = {_TAG + tag for tag in directives.tags}
     labels.update(f"version:{name}={value}" for name, value in policy.versions.items())
     labels.update(f"version:{name}={value}" for name, value in directives.versions)
     return frozenset(labels)
+
+
+def tags_of(labels: frozenset[str]) -> list[str]:
+    """The labels that are tags, sorted."""
+    return sorted(label for label in labels if label.startswith(_TAG))
 
 
 def _cache_control(text: str) -> dict[str, float | None]:

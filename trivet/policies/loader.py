@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -10,17 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trivet.canonical import digest, sha256
+from trivet.canonical import digest
 from trivet.errors import ConfigError, Problem
 from trivet.policies.calibration import load_calibration
+from trivet.policies.keygen import trivial_key
 from trivet.policies.model import TenantPolicy
 from trivet.policies.nodes import Position, Source, read_yaml
-from trivet.policies.problems import problem_of
+from trivet.policies.problems import nearest, problem_of
 from trivet.policies.regular_file import read_regular
 from trivet.policies.tenants import PolicySet
 
 _LARGEST = 1 << 20
-_EMPTY_KEY = sha256(b"").hex()
+_SUFFIXES = (".yaml", ".yml")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VERSION_VALUE = re.compile(r"[^\x00-\x20,](?:[^\x00-\x1f,]{0,126}[^\x00-\x20,])?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -32,20 +34,16 @@ class _Loaded:
     policy: TenantPolicy
 
 
-def load(directory: Path) -> PolicySet:
+def load(directory: Path, upstreams: Collection[str] | None = None) -> PolicySet:
     """Read every `*.yaml` and `*.yml` file of `directory` (not below it, and none that begins
-    with a dot).
+    with a dot). `upstreams` are the names that a server config declares, None where none is known.
 
     Raises `ConfigError` with every problem found, in the order of files and lines. A directory
     without a policy file is a problem too: it was given so that unknown callers are turned away,
     and serving without policies would let them in.
     """
     try:
-        files = sorted(
-            path
-            for path in directory.iterdir()
-            if path.suffix in (".yaml", ".yml") and not path.name.startswith(".")
-        )
+        files = policy_files(directory)
     except OSError as error:
         raise ConfigError(_whole(str(directory), f"cannot be read: {error.strerror}.")) from None
     if not files:
@@ -67,9 +65,31 @@ def load(directory: Path) -> PolicySet:
         except ConfigError as error:
             problems.extend(error.problems)
     problems.extend(_clashes(loaded))
+    if upstreams is not None:
+        problems.extend(found for item in loaded for found in _undeclared(item, upstreams))
     if problems:
         raise ConfigError(*problems)
     return _policy_set(digest(*contents).hex()[:12], [item.policy for item in loaded])
+
+
+def policy_files(directory: Path) -> list[Path]:
+    """The files that `load` reads, by name. Raises `OSError`."""
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if path.suffix in _SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def ignored_files(directory: Path) -> list[Path]:
+    """Files that look like policies and are not read: `x.YAML`. Raises `OSError`."""
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if path.suffix.lower() in _SUFFIXES
+        and path.suffix not in _SUFFIXES
+        and not path.name.startswith(".")
+    )
 
 
 def load_policy(path: Path) -> TenantPolicy:
@@ -157,13 +177,17 @@ def _measured(source: Source, policy: TenantPolicy) -> list[Problem]:
     directory = Path(source.file).parent
     path = directory / semantic.calibration
     try:
-        semantic.attach(load_calibration(path, within=directory))
+        measured = load_calibration(path, within=directory)
     except ConfigError as error:
         where = ("semantic", "calibration")
         return [
             source.problem(where, f"{path}: {item.field}: {item.message}")
             for item in error.problems
         ]
+    semantic.attach(measured)
+    if measured.fingerprint.chain == "cross-encoder" and semantic.cross_encoder is None:
+        told = f"name the model: the chain of {semantic.calibration} is cross-encoder."
+        return [source.problem(("semantic", "cross_encoder"), told)]
     return []
 
 
@@ -182,10 +206,11 @@ def _beyond_types(source: Source, policy: TenantPolicy) -> list[Problem]:
     problems += [
         source.problem(
             ("credentials", index, "sha256"),
-            "is the SHA-256 of an empty key; `trivet keygen` makes a real one.",
+            f"is the SHA-256 of {guessed}, which anyone can guess; `trivet keygen` makes a real "
+            "key.",
         )
         for index, credential in enumerate(policy.credentials)
-        if credential.sha256 == _EMPTY_KEY
+        if (guessed := trivial_key(credential.sha256))
     ]
     for name, value in policy.versions.items():
         if not _VERSION_NAME.fullmatch(name):
@@ -256,6 +281,26 @@ def _clashes(loaded: list[_Loaded]) -> list[Problem]:
                     )
                 )
     return problems
+
+
+def _undeclared(item: _Loaded, upstreams: Collection[str]) -> list[Problem]:
+    """Upstreams that the policy names and nobody declares: its tenant would get 404 for all."""
+    named: list[tuple[Position, str]] = [
+        (("upstreams", index), name) for index, name in enumerate(item.policy.upstreams or ())
+    ]
+    judge = item.policy.semantic.audit.judge
+    if judge.kind == "llm" and judge.upstream is not None:
+        named.append((("semantic", "audit", "judge", "upstream"), judge.upstream))
+    known = ", ".join(sorted(upstreams))
+    return [
+        item.source.problem(
+            position,
+            f"{name!r} is not declared in the server config; it has {known}."
+            + nearest(name, upstreams),
+        )
+        for position, name in named
+        if name not in upstreams
+    ]
 
 
 def _policy_set(version: str, policies: list[TenantPolicy]) -> PolicySet:

@@ -69,7 +69,7 @@ def read_yaml(file: str, text: str) -> Source:
                     mark.line + 1,
                     mark.column + 1,
                     "",
-                    "aliases (*name) are not used in policy files; write the value out.",
+                    "aliases (*name) are not read here; write the value out.",
                 )
             )
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -80,7 +80,11 @@ def read_yaml(file: str, text: str) -> Source:
     except RecursionError:
         raise ConfigError(Problem(file, 1, 1, "", "is nested too deeply.")) from None
     if node is None:
-        raise ConfigError(Problem(file, 1, 1, "", "is empty; it has to name a tenant at least."))
+        raise ConfigError(
+            Problem(
+                file, 1, 1, "", "is empty; a policy names a tenant, a server config an upstream."
+            )
+        )
     reader = _Reader(file)
     value = reader.read(node, ())
     return Source(file, value, reader.marks, tuple(reader.problems))
@@ -102,7 +106,7 @@ class _Reader:
     def read(self, node: yaml.Node, position: Position) -> Any:
         self.marks.setdefault(position, _mark(node))
         if not node.tag.startswith("tag:yaml.org,2002:"):
-            return self._refuse(node, position, f"the tag {node.tag} is not used in policy files.")
+            return self._refuse(node, position, f"the tag {node.tag} is not read here.")
         if len(position) > _DEEPEST:
             return self._refuse(node, position, "is nested too deeply.")
         if isinstance(node, yaml.ScalarNode):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -34,22 +34,30 @@ _MISSING = {
 _PATTERNS = {
     "tenant": "has to begin with a letter or digit and hold letters, digits, dots, dashes and "
     "underscores only, at most 64.",
-    "sha256": "has to be the SHA-256 of an API key: 64 hex digits in lower case, as "
-    "`trivet keygen` prints it.",
+    "sha256": "has to be the SHA-256 of an API key, 64 hex digits in lower case: run "
+    "`trivet keygen` and put the sha256 that it prints here.",
     "user_from": "has to be `body`, or `header:` and the name of a header.",
 }
+_SECRETIVE = frozenset({"base_url"})
+"""Fields whose value may hold a password: it is not repeated."""
 
 
 def problem_of(source: Source, error: Mapping[str, Any]) -> Problem:
-    """The finding for one entry of `ValidationError.errors()`."""
-    position: Position = error["loc"]
-    return source.problem(position, _sentence(error, position))
+    """The finding for one entry of `ValidationError.errors()` of a policy file."""
+    return source.problem(error["loc"], sentence_of(error, TenantPolicy))
 
 
-def _sentence(error: Mapping[str, Any], position: Position) -> str:
-    kind, context = error["type"], error.get("ctx", {})
+def nearest(name: str, known: Collection[str]) -> str:
+    """` Did you mean ...?` where one of `known` is like `name`, else nothing."""
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f" Did you mean `{found[0]}`?" if found else ""
+
+
+def sentence_of(error: Mapping[str, Any], model: type[BaseModel]) -> str:
+    """What one entry of `ValidationError.errors()` of `model` says."""
+    kind, context, position = error["type"], error.get("ctx", {}), error["loc"]
     if kind == "extra_forbidden":
-        return _unknown(position)
+        return _unknown(position, model)
     if kind == "missing":
         return _MISSING.get(str(position[-1]), "is missing.")
     if kind == "literal_error" or kind == "enum":
@@ -66,20 +74,17 @@ def _sentence(error: Mapping[str, Any], position: Position) -> str:
 
 
 def _got(error: Mapping[str, Any]) -> str:
-    value = error.get("input")
+    value = None if error["loc"][-1] in _SECRETIVE else error.get("input")
     return f", not {value!r:.60}" if isinstance(value, str | int | float) else ""
 
 
-def _unknown(position: Position) -> str:
-    known = _fields_at(position[:-1])
-    nearest = difflib.get_close_matches(str(position[-1]), known, n=1, cutoff=0.5)
-    if nearest:
-        return f"is not a known field. Did you mean `{nearest[0]}`?"
-    return f"is not a known field. Known here: {', '.join(known)}."
+def _unknown(position: Position, model: type[BaseModel]) -> str:
+    known = _fields_at(position[:-1], model)
+    meant = nearest(str(position[-1]), known)
+    return "is not a known field." + (meant or f" Known here: {', '.join(known)}.")
 
 
-def _fields_at(position: Position) -> list[str]:
-    model: type[BaseModel] = TenantPolicy
+def _fields_at(position: Position, model: type[BaseModel]) -> list[str]:
     for part in position:
         if isinstance(part, str):
             model = _section(model.model_fields[part].annotation) or model

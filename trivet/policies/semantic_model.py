@@ -69,6 +69,12 @@ class SemanticPolicy(Section):
         default="default",
         description="default, a model's name or folder, or openai:URL#MODEL for an endpoint.",
     )
+    cross_encoder: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The cross-encoder's name on the hub or its folder. Needed where the "
+        "calibration's chain is cross-encoder; no other chain uses it.",
+    )
     intents: tuple[Intent, ...] = Field(
         default=(Intent.INFORMATIONAL,), description="What the gate lets through."
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 from trivet.errors import ConfigError
 from trivet.policies.loader import load
+from trivet.policies.settling import Settling, state_of
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, PolicySet, TenantDirectory
 from trivet.telemetry import PolicyReload
 
-_LOOK_MS = 1000
+_LOOK_MS = 500
 """How often the watch looks whether the directory is still the same one."""
 
 
@@ -24,11 +25,19 @@ class PolicySource:
     """
 
     def __init__(
-        self, directory: Path | None, secret: bytes, gateway: GatewayTrust | None = None
+        self,
+        directory: Path | None,
+        secret: bytes,
+        gateway: GatewayTrust | None = None,
+        upstreams: Collection[str] | None = None,
     ) -> None:
+        """`upstreams` are the names that policies may use; None: any."""
         self._directory = directory
+        self._upstreams = upstreams
         self._secret = secret
         self._gateway = gateway
+        self._read = None if directory is None else state_of(directory)
+        """The policy files as they were just before they were last read."""
         self.problem: ConfigError | None = None
         """Why the last reload kept the old set; None when it did not."""
         self.tenants = self._build()
@@ -49,7 +58,8 @@ class PolicySource:
         return PolicyReload(True, self.current.version, 0)
 
     async def watch(self) -> AsyncIterator[PolicyReload]:
-        """Reload whenever something in the directory changes; yields each reload's result.
+        """Reload whenever something in the directory has changed and is at rest again (see
+        `Settling`); yields each reload's result.
 
         A directory that is removed and made again is followed. Ends at once when no directory is
         in use, else never: cancel the task to stop.
@@ -58,8 +68,11 @@ class PolicySource:
             return
         from watchfiles import awatch
 
-        polling = unseen = False
+        settling = Settling(self._directory)
+        polling = False
         while True:
+            if state_of(self._directory) != self._read:
+                settling.stir()
             watched = _identity(self._directory)
             try:
                 # Kubernetes swaps a whole directory through a symlink whose name begins with two
@@ -75,19 +88,37 @@ class PolicySource:
                     # does not tell.
                     paths = [path for _, path in changes]
                     moved = _identity(self._directory) != watched or str(self._directory) in paths
-                    if changes or moved or unseen:
-                        unseen = False
-                        yield self.reload()
+                    if changes or moved:
+                        settling.stir()
+                    for result in self._settled(settling):
+                        yield result
                     if moved:
                         break
             except (OSError, RuntimeError):
                 # No such directory now, or watchfiles' RuntimeError: no watches are left.
                 polling = True
                 await asyncio.sleep(_LOOK_MS / 1000)
-            unseen = True
+                for result in self._settled(settling):
+                    yield result
+
+    def _settled(self, settling: Settling) -> list[PolicyReload]:
+        """The result of a reload, where it is time for one."""
+        if self._directory is None or not settling.settled():
+            return []
+        before = self.tenants, self.problem
+        result = self.reload()
+        if state_of(self._directory) != self._read:
+            # Somebody wrote while they were read.
+            self.tenants, self.problem = before
+            settling.stir()
+            return []
+        return [result]
 
     def _build(self) -> TenantDirectory:
-        policies = UNDECLARED if self._directory is None else load(self._directory)
+        policies = UNDECLARED
+        if self._directory is not None:
+            self._read = state_of(self._directory)
+            policies = load(self._directory, self._upstreams)
         return TenantDirectory(policies, self._secret, self._gateway)
 
 

@@ -13,36 +13,8 @@ from typing import Literal
 
 from trivet.canonical import mac, sha256
 from trivet.errors import ConfigError, Problem
+from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.model import TenantPolicy
-
-API_KEY_HEADERS = frozenset((b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"))
-"""Where callers put API keys. A request that repeats one of these headers must be refused: the
-upstream may read another of the two than we do."""
-
-_IDENTITY = re.compile(
-    rb"auth|api-?key|apikey|access-?key|token|secret|cookie|session|user|principal|identity|email"
-    rb"|client-cert|account|subscription-key|(^|-)jwt|oidc|(^|-)key$"
-)
-_NO_IDENTITY = frozenset(
-    (
-        b"idempotency-key",
-        b"sec-websocket-key",
-        b"user-agent",
-        b"x-idempotency-key",
-        b"x-session-affinity",
-    )
-)
-
-
-@lru_cache(maxsize=4096)
-def is_identity(name: bytes) -> bool:
-    """Whether a header of that name may tell callers apart: keys, sessions, users of a proxy.
-
-    By the words in its name, because every gateway has headers of its own: a header too many
-    costs hits, one too few gives a caller's answer to another.
-    """
-    return name not in _NO_IDENTITY and _IDENTITY.search(name) is not None
-
 
 How = Literal["key", "gateway", "own", "anonymous", "chosen"]
 
@@ -180,6 +152,10 @@ class TenantDirectory:
                 found = self._memo.get(key)
                 return found or self._remember(key, self._by_gateway(named, shown))
         return self._memo.get(shown) or self._remember(shown, self._by_credential(shown))
+
+    def named_by_gateway(self, raw: RawHeaders, peer: str | None) -> str | None:
+        """Whom the declared gateway says the request is of; None where no gateway says it."""
+        return None if self._gateway is None else self._gateway.named(raw, peer)
 
     def chosen(self, tenant: str) -> Identified | None:
         """A declared tenant by its name, without a credential: for operators, never for callers."""

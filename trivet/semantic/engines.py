@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from trivet.errors import CacheError
+from trivet.errors import CacheError, ConfigError
 from trivet.policies.calibration import Chain as ChainName
+from trivet.policies.fitted import Fitted
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.batching import BatchedEmbedder
+from trivet.semantic.bounded_verifier import DEADLINE_S, BoundedVerifier
 from trivet.semantic.chain import Chain
 from trivet.telemetry import Observer, StoreState, ignore
 
@@ -17,8 +20,26 @@ _AGAIN_S = 1.0
 _LONGEST_S = 30.0
 """Seconds until what could not be opened is tried again: doubled each time, at most this many."""
 _NAME = "semantic-models"
+_OF_VERIFIER = frozenset({"cross_encoder", "fitted", "fitted.weights"})
+"""Fields of a problem that is not the embedder's."""
 
-OpenChain = Callable[[str, ChainName], Chain]
+
+class EngineKey(NamedTuple):
+    """The names of an engine's models. Prints as people read it."""
+
+    embedder: str
+    chain: ChainName
+    cross_encoder: str | None = None
+    """None for the other chains."""
+    fitted: Fitted | None = None
+    """Likewise: the weights."""
+
+    def __str__(self) -> str:
+        chain = f"{self.chain} {self.cross_encoder}" if self.cross_encoder else self.chain
+        return f"{self.embedder} ({chain})"
+
+
+OpenChain = Callable[[EngineKey], Chain]
 """Blocking: loads weights. Raises `CacheError`."""
 
 
@@ -27,6 +48,7 @@ class _Refused:
     """Why models could not be opened."""
 
     told: str
+    reason: str
     wait_s: float
     until: float
     """The loop's time from which on they are tried again."""
@@ -38,39 +60,50 @@ class Engine:
 
     chain: Chain
     embedder: BatchedEmbedder
+    slow: BoundedVerifier | None = None
+    """The chain's verifier behind a queue, where it is a cross-encoder."""
+
+    @property
+    def trouble(self) -> str:
+        """Why one of the models does not answer; empty while all do."""
+        return self.embedder.trouble or ("" if self.slow is None else self.slow.trouble)
 
 
 class Engines:
-    """One engine for each embedder and chain that the policies name. For one event loop."""
+    """One engine for all models that a policy names together. For one event loop."""
 
     def __init__(
         self,
         open_chain: OpenChain,
         batched: Callable[[Chain], BatchedEmbedder],
         observer: Observer = ignore,
+        verify_s: float = DEADLINE_S,
     ) -> None:
+        """`verify_s`: seconds that a lookup waits for a cross-encoder."""
         self._open_chain = open_chain
         self._batched = batched
         self._observe = observer
-        self._engines: dict[tuple[str, ChainName], Engine] = {}
-        self._opening: dict[tuple[str, ChainName], asyncio.Task[None]] = {}
-        self._refused: dict[tuple[str, ChainName], _Refused] = {}
+        self._verify_s = verify_s
+        self._engines: dict[EngineKey, Engine] = {}
+        self._opening: dict[EngineKey, asyncio.Task[None]] = {}
+        self._refused: dict[EngineKey, _Refused] = {}
         self._embedders: dict[str, BatchedEmbedder] = {}
 
     def ready(self, policy: SemanticPolicy) -> Engine | str:
-        """The engine for a policy; a string is why there is none: `loading` or `embedder-missing`.
+        """The engine for a policy; a string is why there is none: `loading`, `embedder-missing`,
+        `verifier-missing`.
 
         Never waits: a request that comes while the models load goes on without them.
         """
-        name = _name_of(policy)
-        found = self._engines.get(name)
+        key = _key_of(policy)
+        found = self._engines.get(key)
         if found is not None:
             return found
         loop = asyncio.get_running_loop()
-        refused = self._refused.get(name)
-        if name not in self._opening and (refused is None or loop.time() >= refused.until):
-            self._opening[name] = loop.create_task(self._open(name))
-        return "loading" if refused is None else "embedder-missing"
+        refused = self._refused.get(key)
+        if key not in self._opening and (refused is None or loop.time() >= refused.until):
+            self._opening[key] = loop.create_task(self._open(key))
+        return "loading" if refused is None else refused.reason
 
     @property
     def loading(self) -> bool:
@@ -79,15 +112,17 @@ class Engines:
 
     def trouble(self, policies: Iterable[SemanticPolicy]) -> list[str]:
         """Why models that these policies name cannot be opened or do not answer, for people."""
-        if not self._refused and not any(one.trouble for one in self._embedders.values()):
+        if not self._refused and not any(one.trouble for one in self._engines.values()):
             return []
-        told: dict[str, None] = {}
-        for name in {_name_of(policy) for policy in policies if policy.mode != "off"}:
-            engine, refused = self._engines.get(name), self._refused.get(name)
+        told: set[str] = set()
+        for key in {_key_of(policy) for policy in policies if policy.mode != "off"}:
+            engine, refused = self._engines.get(key), self._refused.get(key)
             if engine is not None and engine.embedder.trouble:
-                told[f"{name[0]}: {engine.embedder.trouble}"] = None
+                told.add(f"{key.embedder}: {engine.embedder.trouble}")
+            elif engine is not None and engine.trouble:
+                told.add(f"{key}: {engine.trouble}")
             elif refused is not None:
-                told[f"{name[0]} ({name[1]}): {refused.told}"] = None
+                told.add(f"{key}: {refused.told}")
         return sorted(told)
 
     async def close(self) -> None:
@@ -95,35 +130,50 @@ class Engines:
         for task in self._opening.values():
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        for engine in self._engines.values():
+            if engine.slow is not None:
+                await engine.slow.close()
         for embedder in self._embedders.values():
             await embedder.close()
 
-    async def _open(self, name: tuple[str, ChainName]) -> None:
+    async def _open(self, key: EngineKey) -> None:
         try:
-            chain = await asyncio.to_thread(self._open_chain, *name)
+            chain = await asyncio.to_thread(self._open_chain, key)
+        except ConfigError as error:
+            of_verifier = any(one.field in _OF_VERIFIER for one in error.problems)
+            reason = "verifier-missing" if of_verifier else "embedder-missing"
+            self._refuse(key, str(error), reason)
         except CacheError as error:
-            self._refuse(name, str(error))
+            self._refuse(key, str(error))
         except Exception as error:  # Whatever a model's library raises, requests go on.
-            self._refuse(name, f"{type(error).__name__}: {error}")
+            self._refuse(key, f"{type(error).__name__}: {error}")
         else:
             embedder = self._embedders.get(chain.embedder.fingerprint)
             if embedder is None:
                 embedder = self._batched(chain)
                 self._embedders[chain.embedder.fingerprint] = embedder
-            self._engines[name] = Engine(chain, embedder)
-            if self._refused.pop(name, None) is not None and not self._refused:
+            self._engines[key] = Engine(chain, embedder, self._slow(chain))
+            if self._refused.pop(key, None) is not None and not self._refused:
                 self._observe(StoreState(_NAME, "up", ""))
         finally:
-            self._opening.pop(name, None)
+            self._opening.pop(key, None)
 
-    def _refuse(self, name: tuple[str, ChainName], told: str) -> None:
-        before = self._refused.get(name)
+    def _slow(self, chain: Chain) -> BoundedVerifier | None:
+        if chain.name != "cross-encoder" or chain.verifier is None:
+            return None
+        return BoundedVerifier(chain.verifier, self._verify_s, self._observe)
+
+    def _refuse(self, key: EngineKey, told: str, reason: str = "embedder-missing") -> None:
+        before = self._refused.get(key)
         wait_s = _AGAIN_S if before is None else min(2 * before.wait_s, _LONGEST_S)
-        self._refused[name] = _Refused(told, wait_s, asyncio.get_running_loop().time() + wait_s)
+        until = asyncio.get_running_loop().time() + wait_s
+        self._refused[key] = _Refused(told, reason, wait_s, until)
         if before is None:
-            self._observe(StoreState(_NAME, "down", f"{name[0]} ({name[1]}): {told}"))
+            self._observe(StoreState(_NAME, "down", f"{key}: {told}"))
 
 
-def _name_of(policy: SemanticPolicy) -> tuple[str, ChainName]:
+def _key_of(policy: SemanticPolicy) -> EngineKey:
     measured = policy.measured
-    return policy.embedder, "cosine" if measured is None else measured.fingerprint.chain
+    chain = "cosine" if measured is None else measured.fingerprint.chain
+    slow = policy.cross_encoder if chain == "cross-encoder" else None
+    return EngineKey(policy.embedder, chain, slow, None if measured is None else measured.fitted)

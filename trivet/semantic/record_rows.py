@@ -14,6 +14,7 @@ FEED_KEPT = 16384
 TOMBSTONES_KEPT = 16384
 CHUNK = 256
 """Rows that one call reads or deletes at most."""
+_MOST_SEQ = 1 << 62
 EVERYBODY = b""
 """The name of the tombstones' floor."""
 SCHEMA = Schema(
@@ -70,15 +71,15 @@ class Row:
 class Fed:
     """One event of the feed. `value` is a sealed record or event, None where the record is gone."""
 
-    kind: str
+    kind: bytes
     tenant: bytes | None
-    id: str | None
+    id: bytes | None
     value: bytes | None
 
 
 def token(db: sqlite3.Connection) -> str:
     """What tells this file from any other."""
-    return str(db.execute("SELECT token FROM file").fetchone()[0])
+    return str(db.execute("SELECT coalesce(max(hex(token)), '') FROM file").fetchone()[0])
 
 
 def put(
@@ -90,6 +91,7 @@ def put(
     if most < 1 or size > all_most.bytes or row.expires <= now or _buried(db, row):
         return
     _make_room(db, row, most, all_most)
+    _rewind(db, "records")
     cursor = db.execute(
         "INSERT INTO records(tenant, id, created, expires, size, value) VALUES(?, ?, ?, ?, ?, ?)",
         (row.tenant, row.id, row.created, row.expires, size, row.value),
@@ -117,8 +119,8 @@ def _buried(db: sqlite3.Connection, row: Row) -> bool:
 def _make_room(db: sqlite3.Connection, row: Row, most: int, all_most: RecordBound) -> None:
     """A tenant makes room out of its own; one that has nothing takes what expires next."""
     while True:
-        own, _ = totals(db, row.tenant)
-        entries, held = totals(db, b"")
+        own, _ = _recounted(db, row.tenant)
+        entries, held = _recounted(db, b"")
         full = entries + 1 > all_most.entries or held + len(row.value) > all_most.bytes
         if own + 1 <= most and not full:
             return
@@ -134,14 +136,42 @@ def _make_room(db: sqlite3.Connection, row: Row, most: int, all_most: RecordBoun
 
 def totals(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
     """Records and bytes of a tenant, or of all for an empty name."""
-    found = db.execute("SELECT entries, bytes FROM totals WHERE tenant = ?", (tenant,)).fetchone()
-    return found or (0, 0)
+    return _noted(db, tenant) or _counted(db, tenant)
+
+
+def _recounted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
+    """The same. What somebody made no number is counted and noted anew."""
+    noted = _noted(db, tenant)
+    if noted is None:
+        noted = _counted(db, tenant)
+        db.execute("INSERT OR REPLACE INTO totals VALUES(?, ?, ?)", (tenant, *noted))
+    return noted
+
+
+def _noted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int] | None:
+    found = db.execute(
+        "SELECT CAST(entries AS INTEGER), CAST(bytes AS INTEGER), typeof(entries), typeof(bytes)"
+        " FROM totals WHERE tenant = ?",
+        (tenant,),
+    ).fetchone()
+    if found is None:
+        return (0, 0) if tenant else None
+    entries, held, *types = found
+    return (entries, held) if types == ["integer"] * 2 and min(entries, held) >= 0 else None
+
+
+def _counted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
+    where, given = (" WHERE tenant = ?", (tenant,)) if tenant else ("", ())
+    query = f"SELECT count(*), coalesce(sum(CAST(size AS INTEGER)), 0) FROM records{where}"  # noqa: S608
+    entries, held = db.execute(query, given).fetchone()
+    return entries, held
 
 
 def remove(db: sqlite3.Connection, tenant: bytes, record_id: str, value: bytes) -> None:
     """Delete a record for good, and say so."""
     db.execute("DELETE FROM records WHERE tenant = ? AND id = ?", (tenant, record_id))
     name = tenant + record_id.encode()
+    _rewind(db, "gone")
     cursor = db.execute("INSERT OR IGNORE INTO gone(name) VALUES(?)", (name,))
     db.execute("DELETE FROM gone WHERE seq <= ?", ((cursor.lastrowid or 0) - TOMBSTONES_KEPT,))
     feed(db, "event", None, None, value)
@@ -155,12 +185,14 @@ def purge(
     _bury(db, name, at)
     extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
     if extra > 0:
-        oldest = db.execute(
-            "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?",
-            (EVERYBODY, extra),
-        ).fetchall()
-        db.executemany("DELETE FROM tombstones WHERE name = ?", [(one[0],) for one in oldest])
-        _bury(db, EVERYBODY, oldest[-1][1])
+        oldest = "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?"
+        given = (EVERYBODY, extra)
+        latest = f"SELECT max(at) FROM ({oldest}) WHERE typeof(at) = 'real'"  # noqa: S608
+        floor = db.execute(latest, given).fetchone()[0]
+        wanted = f"SELECT name FROM ({oldest})"  # noqa: S608
+        db.execute(f"DELETE FROM tombstones WHERE name IN ({wanted})", given)  # noqa: S608
+        if floor is not None:
+            refuse_before(db, floor)
     wanted = "SELECT seq FROM records WHERE tenant = ? AND created <= ?"
     if label is not None:
         wanted = (
@@ -168,6 +200,11 @@ def purge(
         )
     db.execute(f"DELETE FROM records WHERE seq IN ({wanted})", (name, at))  # noqa: S608
     feed(db, "event", None, None, value)
+
+
+def refuse_before(db: sqlite3.Connection, at: float) -> None:
+    """Take in nothing that was created at `at` or before: what was purged then is not known."""
+    _bury(db, EVERYBODY, at)
 
 
 def _bury(db: sqlite3.Connection, name: bytes, at: float) -> None:
@@ -185,6 +222,7 @@ def feed(
     value: bytes | None,
 ) -> None:
     """Add an event; a record's value is read from its row."""
+    _rewind(db, "feed")
     cursor = db.execute(
         "INSERT INTO feed(kind, tenant, id, value) VALUES(?, ?, ?, ?)",
         (kind, tenant, record_id, value),
@@ -192,9 +230,21 @@ def feed(
     db.execute("DELETE FROM feed WHERE seq <= ?", ((cursor.lastrowid or 0) - FEED_KEPT,))
 
 
+def _rewind(db: sqlite3.Connection, table: str) -> None:
+    """After the highest number there is no other: somebody may have put a row there."""
+    db.execute(f"DELETE FROM {table} WHERE seq >= ?", (_MOST_SEQ,))  # noqa: S608
+    highest = f"SELECT coalesce(max(seq), 0) FROM {table}"  # noqa: S608
+    db.execute(
+        f"UPDATE sqlite_sequence SET seq = ({highest}) WHERE name = ? AND seq >= ?",  # noqa: S608
+        (table, _MOST_SEQ),
+    )
+
+
 def last(db: sqlite3.Connection) -> int:
     """The number of the feed's last event."""
-    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'feed'").fetchone()
+    found = db.execute(
+        "SELECT CAST(seq AS INTEGER) FROM sqlite_sequence WHERE name = 'feed'"
+    ).fetchone()
     return 0 if found is None else int(found[0])
 
 
@@ -204,12 +254,13 @@ def changes(db: sqlite3.Connection, after: int) -> tuple[list[Fed], int] | None:
     if after == end:
         return [], after
     rows = db.execute(
-        "SELECT f.seq, f.kind, f.tenant, f.id, coalesce(f.value, r.value)"
+        "SELECT f.seq, CAST(f.kind AS BLOB), CAST(f.tenant AS BLOB), CAST(f.id AS BLOB),"
+        " CAST(coalesce(f.value, r.value) AS BLOB)"
         " FROM feed f LEFT JOIN records r ON r.tenant = f.tenant AND r.id = f.id"
         " WHERE f.seq > ? ORDER BY f.seq LIMIT ?",
         (after, CHUNK),
     ).fetchall()
-    if not rows or rows[0][0] != after + 1:
+    if not rows or rows[-1][0] != after + len(rows):
         return None
     return [Fed(*row[1:]) for row in rows], rows[-1][0]
 
@@ -221,10 +272,11 @@ def newest(db: sqlite3.Connection) -> int:
 
 def batch(
     db: sqlite3.Connection, after: int, until: int, now: float
-) -> Sequence[tuple[int, bytes, str, bytes]]:
+) -> Sequence[tuple[int, bytes, bytes, bytes]]:
     """Live records by row number, from `after` on and up to `until`."""
     return db.execute(
-        "SELECT seq, tenant, id, value FROM records WHERE seq > ? AND seq <= ? AND expires > ?"
+        "SELECT seq, CAST(tenant AS BLOB), CAST(id AS BLOB), CAST(value AS BLOB)"
+        " FROM records WHERE seq > ? AND seq <= ? AND expires > ?"
         " ORDER BY seq LIMIT ?",
         (after, until, now, CHUNK),
     ).fetchall()

@@ -36,10 +36,13 @@ CREATE TABLE file(token TEXT NOT NULL);
 INSERT INTO file VALUES(lower(hex(randomblob(8))));
 PRAGMA user_version = {_FORMAT};
 """
-_FIND = "SELECT row FROM monitor WHERE name = ?"
-_CHANGED = """
-SELECT name, seq, row FROM monitor
-    WHERE seq > ? AND typeof(seq) = 'integer' AND typeof(name) = 'text' ORDER BY seq LIMIT ?"""
+_FIND = "SELECT CAST(row AS BLOB) FROM monitor WHERE name = ?"
+# Whatever somebody wrote into a cell, it is read: bytes that are no UTF-8 make no text.
+_NUMBERED = f"typeof(seq) = 'integer' AND seq < {1 << 62}"
+_CHANGED = f"""
+SELECT CAST(name AS BLOB), seq, CAST(row AS BLOB) FROM monitor
+    WHERE seq > ? AND {_NUMBERED} AND typeof(name) = 'text' ORDER BY seq LIMIT ?"""  # noqa: S608
+_NEXT = f"SELECT coalesce(max(seq), 0) + 1 FROM monitor WHERE {_NUMBERED}"  # noqa: S608
 
 
 class SqliteMonitorStore:
@@ -88,12 +91,13 @@ class SqliteMonitorStore:
             raise translate(error, self._path) from error
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        path = os.path.realpath(self._path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         # Only a file that is new: closing a descriptor of an open database would drop the locks of
         # this process's other connections (https://sqlite.org/howtocorrupt.html).
         with suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        db = sqlite3.connect(self._path, timeout=self._busy_s, isolation_level=None)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        db = sqlite3.connect(path, timeout=self._busy_s, isolation_level=None)
         try:
             self._prepare(db)
         except BaseException:
@@ -130,8 +134,7 @@ def _add(
         name = codec.name(cell)
         found = db.execute(_FIND, (name,)).fetchone()
         db.execute(
-            "INSERT OR REPLACE INTO monitor VALUES("
-            "?, (SELECT coalesce(max(seq), 0) + 1 FROM monitor), ?)",
+            f"INSERT OR REPLACE INTO monitor VALUES(?, ({_NEXT}), ?)",
             (name, codec.sealed_after(cell, found and found[0], update)),
         )
 
@@ -142,9 +145,11 @@ class _Found(NamedTuple):
 
 
 def _changes(db: sqlite3.Connection, codec: RowCodec, cursor: int) -> _Found:
-    token = str(db.execute("SELECT token FROM file").fetchone()[0])
+    token = str(db.execute("SELECT coalesce(max(hex(token)), '') FROM file").fetchone()[0])
     found = db.execute(_CHANGED, (cursor, MOST)).fetchall()
-    rows, bad = codec.unseal_all((name, sealed) for name, _, sealed in found)
+    rows, bad = codec.unseal_all(
+        (name.decode("utf-8", "surrogateescape"), sealed) for name, _, sealed in found
+    )
     last = found[-1][1] if found else cursor
     changed = Changed(token, last, rows, len(found) == MOST, frozenset(bad))
     return _Found(changed, tuple(bad.values()))

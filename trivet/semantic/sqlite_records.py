@@ -1,7 +1,7 @@
 """Records in one SQLite file that several worker processes share, in WAL mode.
 
-One thread does the work, so that the event loop never waits for a disk. A file that another one
-took the place of is noticed by its token: readers are told to load a snapshot.
+One thread does the work, so that the event loop never waits for a disk. Where another file took
+the place of the one that was read, readers are told to load a snapshot.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class SqliteRecords:
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trivet-records")
         self._closed = False
-        self._handle = SqliteHandle(SqliteFile(path, rows.SCHEMA, busy_s), check_s=0.0)
+        self._handle = SqliteHandle(
+            SqliteFile(path, rows.SCHEMA, busy_s, lambda db: rows.refuse_before(db, clock()))
+        )
 
     async def publish(self, event: Event) -> None:
         """See `RecordStore.publish`. Returns once it is committed."""
@@ -74,7 +76,7 @@ class SqliteRecords:
         given, _, number = cursor.rpartition(":")
 
         def work(db: sqlite3.Connection) -> tuple[list[Change | str | None], str] | None:
-            found = rows.changes(db, int(number)) if rows.token(db) == given else None
+            found = rows.changes(db, int(number)) if self._token(db) == given else None
             if found is None:
                 return None
             return [self._change(fed) for fed in found[0]], f"{given}:{found[1]}"
@@ -82,14 +84,17 @@ class SqliteRecords:
         found = await self._run(work)
         if found is None:
             return Changes((Reset(),), cursor)
-        return Changes(tuple(self._sound(found[0])), Cursor(found[1]))
+        sound: list[Change] = self._sound(found[0])
+        if Reset() in sound:
+            return Changes((Reset(),), cursor)
+        return Changes(tuple(sound), Cursor(found[1]))
 
     async def snapshot(self) -> Snapshot:
         """See `RecordStore.snapshot`."""
 
         def work(db: sqlite3.Connection) -> tuple[str, int, int]:
             count, _ = rows.totals(db, b"")
-            return f"{rows.token(db)}:{rows.last(db)}", count, rows.newest(db)
+            return f"{self._token(db)}:{rows.last(db)}", count, rows.newest(db)
 
         cursor, count, until = await self._run(work)
         return Snapshot(Cursor(cursor), count, self._batches(until))
@@ -151,25 +156,33 @@ class SqliteRecords:
         opened = [self._open(*row[1:]) for row in found]
         return (found[-1][0] if found else 0), opened
 
+    def _token(self, db: sqlite3.Connection) -> str:
+        """What tells this file from the one before it, which may be a copy of it."""
+        return f"{rows.token(db)}.{self._handle.opened}"
+
     def _sound(self, opened: Sequence[_T | str | None]) -> list[_T]:
         """Without those that are none; why they are not is told."""
         for one in opened:
-            if isinstance(one, str):
-                self._observe(EntryRejected("semantic", one))
+            if isinstance(one, str | Reset):
+                self._observe(EntryRejected("semantic", one if isinstance(one, str) else "mac"))
         return [one for one in opened if one is not None and not isinstance(one, str)]
 
     def _change(self, fed: rows.Fed) -> Change | str | None:
+        """`Reset` for an event that this secret did not seal: it may have been a purge."""
+        if fed.id is None or fed.tenant is None:
+            return unseal_event(fed.value or b"", self._sealer) or Reset()
         if fed.value is None:
             return None  # The record is gone: the event that took it follows.
-        if fed.id is None or fed.tenant is None:
-            return unseal_event(fed.value, self._sealer) or "mac"
         found = self._open(fed.tenant, fed.id, fed.value)
         if isinstance(found, str):
             return found
-        return Added(found) if fed.kind == "added" else Confirmed(found)
+        return Added(found) if fed.kind == b"added" else Confirmed(found)
 
-    def _open(self, tenant: bytes, record_id: str, value: bytes) -> Record | str:
-        found = unseal_record(value, record_id, self._sealer)
+    def _open(self, tenant: bytes, record_id: bytes, value: bytes) -> Record | str:
+        try:
+            found = unseal_record(value, record_id.decode(), self._sealer)
+        except UnicodeDecodeError:
+            return "format"
         # A purge goes by the row's tenant: the record must be of no other.
         if isinstance(found, Record) and self._sealer.pseudonym(found.tenant) != tenant:
             return "mac"
@@ -182,8 +195,13 @@ class SqliteRecords:
         return await loop.run_in_executor(self._thread, self._do, work, write)
 
     def _do(self, work: Callable[[sqlite3.Connection], _T], write: bool) -> _T:
-        def atomically(db: sqlite3.Connection) -> _T:
-            with transaction(db, "IMMEDIATE" if write else "DEFERRED"):
+        def unchanging(db: sqlite3.Connection) -> _T:
+            with transaction(db, "DEFERRED"):
                 return work(db)
 
-        return self._handle.run(atomically)
+        try:
+            return self._handle.write(work) if write else self._handle.run(unchanging)
+        except StoreError:
+            raise
+        except Exception as error:  # Whatever a row makes one call stumble over.
+            raise StoreError("internal", f"internal: {type(error).__name__}: {error}") from error

@@ -6,7 +6,6 @@ without that entry there is no hit. TTLs, purges and versions of the exact tier 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from trivet.semantic.types import Vectors
 
 _TAG = b"trivet-semantic-v1"
-_SLOW_CHAIN_S = 0.25
-"""Seconds that a cross-encoder may take."""
 _MOST_SEEN = 16
 _LONGEST = 4096
 """Characters of an answer that are compared by their vectors."""
@@ -131,8 +128,6 @@ class SemanticTier:
             return await self._look(engine, asking, vector)
         except EmbedderError as error:
             return Looked(Decision("miss", f"embedder-{error.reason}"), asking)
-        except TimeoutError:
-            return Looked(Decision("miss", "verifier-timeout"), asking)
         except Exception:
             # A boundary: models and indexes are other people's code, and a request is not lost
             # over them.
@@ -149,7 +144,11 @@ class SemanticTier:
         if not strange and intention.admitted and intention.intent in asking.policy.intents:
             near = self._index.nearest(partition, vector, 1, now)
             if near:
-                found = near[0], await self._verify(engine, near[0], asking.text)
+                verdict = await _verify(engine, near[0], asking)
+                if isinstance(verdict, str):
+                    decision = Decision("miss", verdict)
+                    return Looked(decision, asking, partition, vector, intention, now)
+                found = near[0], verdict
                 strange = unseen(near[0].record.text, measured)
         standing = Standing(
             chain.fingerprint,
@@ -163,13 +162,6 @@ class SemanticTier:
         if decision.reason == "no-neighbour" and self._feed.building():
             decision = Decision("miss", "index-building")
         return Looked(decision, asking, partition, vector, intention, now)
-
-    async def _verify(self, engine: Engine, neighbour: Neighbour, text: str) -> Verdict:
-        pair = TextPair(neighbour.record.text, text, neighbour.cosine)
-        if engine.chain.name == "cross-encoder":
-            async with asyncio.timeout(_SLOW_CHAIN_S):
-                return (await asyncio.to_thread(engine.chain.verify, [pair]))[0]
-        return engine.chain.verify([pair])[0]
 
     async def alike(self, asking: Asking, stored: str, fresh: str) -> bool:
         """Whether two answers say the same: by their words, or by their vectors' cosine where the
@@ -236,6 +228,14 @@ class SemanticTier:
     async def forget(self, tenant: str, record_id: str) -> None:
         """Take a record out: its answer is gone, or it was reported as wrong."""
         await self._feed.remove(tenant, record_id)
+
+
+async def _verify(engine: Engine, neighbour: Neighbour, asking: Asking) -> Verdict | str:
+    """What the chain makes of the two texts; of one that is slow, maybe why it says nothing."""
+    pair = TextPair(neighbour.record.text, asking.text, neighbour.cosine)
+    if engine.slow is not None:
+        return await engine.slow.verify(pair, asking.tenant)
+    return engine.chain.verify([pair])[0]
 
 
 def _unlearned(asking: Asking, intention: Intention) -> str:

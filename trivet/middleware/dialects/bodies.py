@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from trivet import canonical
 from trivet.errors import RequestError
+from trivet.messages import Usage
 
 NUMBER: Final = (int, float)
 STRING: Final = (str,)
@@ -54,8 +55,21 @@ def is_zero(value: Any) -> bool:
 
 
 def token_count(value: Any) -> int | None:
-    """A non-negative JSON integer, or None."""
-    return value if type(value) is int and value >= 0 else None
+    """A JSON integer from 0 to 2^31 - 1, or None: no answer has more tokens."""
+    return value if type(value) is int and 0 <= value < 1 << 31 else None
+
+
+def usage_from(given: Any, made: Any, read: Any, written: Any) -> Usage | None:
+    """Usage out of four values as they came; None where one of them is no count of tokens.
+
+    `read` and `written` may be left out or null: that is 0. One count that cannot be true leaves
+    none to be believed, and counters that only grow are fed from here.
+    """
+    found = [token_count(0 if value is None else value) for value in (read, written)]
+    counts = [
+        count for count in (token_count(given), token_count(made), *found) if count is not None
+    ]
+    return Usage(*counts) if len(counts) == 4 else None
 
 
 def schema_of(wanted: Mapping[str, Any]) -> tuple[bool, bytes | None]:

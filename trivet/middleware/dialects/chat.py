@@ -152,8 +152,8 @@ class ChatDialect:
 
 def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
     messages = body.get("messages")
-    if type(messages) is not list or not messages:
-        raise RequestError(400, "'messages' must be a non-empty array.", field="messages")
+    if type(messages) is not list:
+        raise RequestError(400, "'messages' must be an array.", field="messages")
     for place, message in enumerate(messages):
         if type(message) is not dict:
             raise RequestError(
@@ -180,6 +180,9 @@ def _uncacheable(body: dict[str, Any]) -> str | None:
     # An empty `web_search_options` object asks for a search with the defaults.
     named = _EFFECTS.keys() & body.keys()
     reasons = {_EFFECTS[name] for name in named if body[name] not in (None, False, [])}
+    if not body["messages"]:
+        # What a server makes of it is its own affair.
+        reasons.add("no-messages")
     if _LIVE_MODEL.search(body["model"]):
         reasons.add("live-search")
     if "audio" in as_items(body.get("modalities")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from trivet import canonical
@@ -15,7 +16,7 @@ from trivet.middleware.dialects.base import (
     as_mapping,
     tells_error,
 )
-from trivet.middleware.dialects.bodies import compact, token_count
+from trivet.middleware.dialects.bodies import compact, usage_from
 
 _COMPLETE: Final = frozenset({"end_turn", "stop_sequence", "tool_use"})
 _CUT: Final = {
@@ -136,9 +137,13 @@ def ids_of(message: dict[str, Any]) -> tuple[str, ...]:
 def usage_of(message: dict[str, Any]) -> Usage | None:
     """Anthropic counts cache reads and writes apart from `input_tokens`; the sum is the prompt."""
     usage = as_mapping(message.get("usage"))
-    fresh, output = token_count(usage.get("input_tokens")), token_count(usage.get("output_tokens"))
-    if fresh is None or output is None:
+    found = usage_from(
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        usage.get("cache_read_input_tokens"),
+        usage.get("cache_creation_input_tokens"),
+    )
+    if found is None:
         return None
-    written = token_count(usage.get("cache_creation_input_tokens")) or 0
-    read = token_count(usage.get("cache_read_input_tokens")) or 0
-    return Usage(fresh + written + read, output, read, written)
+    whole = found.input_tokens + found.cache_read_tokens + found.cache_write_tokens
+    return replace(found, input_tokens=whole)

@@ -13,7 +13,7 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.messages import Usage
 from trivet.middleware.dialects.base import as_mapping
-from trivet.middleware.dialects.bodies import model_of
+from trivet.middleware.dialects.bodies import model_of, usage_from
 
 Json = dict[str, Any]
 
@@ -173,17 +173,12 @@ def wanted_json(body: Json) -> tuple[bool, bytes | None]:
 def usage_of(value: Any) -> Usage | None:
     """Usage as OpenAI, and DeepSeek in its own field, report it; None if it is not known."""
     usage = as_mapping(value)
-    given, made = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
-    if type(given) is not int or type(made) is not int or given < 0 or made < 0:
-        return None
     details = as_mapping(usage.get("prompt_tokens_details"))
-    read_tokens = details.get("cached_tokens", usage.get("prompt_cache_hit_tokens"))
-    written = details.get("cache_write_tokens")
-    return Usage(
-        input_tokens=given,
-        output_tokens=made,
-        cache_read_tokens=read_tokens if type(read_tokens) is int else 0,
-        cache_write_tokens=written if type(written) is int else 0,
+    return usage_from(
+        usage.get("prompt_tokens"),
+        usage.get("completion_tokens", 0),
+        details.get("cached_tokens", usage.get("prompt_cache_hit_tokens")),
+        details.get("cache_write_tokens"),
     )
 
 

@@ -16,7 +16,7 @@ from trivet.middleware.dialects.base import (
     as_mapping,
     tells_error,
 )
-from trivet.middleware.dialects.bodies import compact, token_count
+from trivet.middleware.dialects.bodies import compact, usage_from
 from trivet.middleware.dialects.responses_request import neutral
 
 CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -195,9 +195,10 @@ def call_id_of(item: Any) -> Any:
 def usage_of(response: dict[str, Any]) -> Usage | None:
     """OpenAI counts cache reads and writes inside `input_tokens`."""
     usage = as_mapping(response.get("usage"))
-    given, made = token_count(usage.get("input_tokens")), token_count(usage.get("output_tokens"))
-    if given is None or made is None:
-        return None
     details = as_mapping(usage.get("input_tokens_details"))
-    read = token_count(details.get("cached_tokens")) or 0
-    return Usage(given, made, read, token_count(details.get("cache_write_tokens")) or 0)
+    return usage_from(
+        usage.get("input_tokens"),
+        usage.get("output_tokens"),
+        details.get("cached_tokens"),
+        details.get("cache_write_tokens"),
+    )
