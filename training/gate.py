@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,8 +24,9 @@ from sklearn.neural_network import MLPClassifier
 from training.gate_split import fold, is_held, sentences, shared_rows
 from training.gate_texts import Example, own_examples
 from trivet.policies.intents import Intent
-from trivet.semantic import gate, gate_features, gate_rules
+from trivet.semantic import gate, gate_features, gate_forms, gate_rules
 from trivet.semantic.embedders import open_embedder
+from trivet.semantic.gate_forms import Form
 from trivet.semantic.gate_reading import word_code
 
 Floats = NDArray[np.float32]
@@ -34,14 +35,23 @@ INTENTS = {"info": "informational", "action": "action", "account": "personal", "
 FOLDS, EXPERTS, HIDDEN = 5, 3, 64
 INFO = gate.CLASSES.index(Intent.INFORMATIONAL)
 MAY_PASS: dict[tuple[str, ...], float] = {
-    ("action",): 0.003,
-    ("personal", "permission"): 0.004,
+    ("action",): 0.0025,
+    ("personal", "permission"): 0.003,
     ("time",): 0.015,
     ("creative", "context"): 0.02,
 }
 """Shares of classes that may pass in cross-validation: the margin to the targets."""
+BY_WORDS = 0.7
+"""The part of these shares that the gate may spend without vectors, as it then knows less of words
+that it never saw. Its bars are then no lower than those with vectors."""
 SURE = 0.95
 """Share of a class's admitted texts that have to be of it."""
+LEAST = dict.fromkeys(Form, 0.75) | {Form.WORLD: 0.95, Form.OTHER: 0.925}
+"""No bar for informational texts is lower, however well cross-validation goes: our own texts are
+few of the kinds of question about the world, and of what does not open as a question."""
+LEAST_BY_WORDS = LEAST | {Form.OTHER: 0.95}
+STEP = 0.0125
+"""How finely the bars of forms are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +147,57 @@ def temperature(logs: Floats, truth: NDArray[np.int64]) -> float:
 
 
 def bars(odds: Floats, intents: NDArray[np.str_], ruled: NDArray[np.bool_]) -> dict[str, float]:
-    """From which probability on a text is surely of its class."""
-    best = odds.argmax(axis=1)
-    info = np.where(ruled | (best != INFO), 0.0, odds[:, INFO])
-    needed = [0.5]
-    for names, share in MAY_PASS.items():
-        ranked = np.sort(info[np.isin(intents, names)])[::-1]
-        needed.append(float(ranked[int(share * len(ranked))]) + 0.005)
-    found = {str(Intent.INFORMATIONAL): round(max(needed), 4)}
+    """From which probability on a text is surely of its class; not of informational ones."""
+    found = {}
     for number, intent in enumerate(gate.CLASSES):
         if number != INFO:
-            mine = (best == number) & ~ruled
+            mine = (odds.argmax(axis=1) == number) & ~ruled
             found[str(intent)] = _surely(odds[mine, number], intents[mine] == intent)
+    return found
+
+
+Choices = dict[tuple[int, ...], tuple[int, tuple[float, ...]]]
+"""Texts of each class of `MAY_PASS` that pass -> informational ones that do, and the bars."""
+
+
+def form_bars(
+    info: Floats,
+    intents: NDArray[np.str_],
+    forms: NDArray[np.str_],
+    least: Mapping[Form, float],
+    part: float = 1.0,
+) -> dict[str, float]:
+    """From which probability on a text of a form is surely informational.
+
+    Of all choices of bars under which all forms together keep to a part of `MAY_PASS`, the one
+    that lets the most informational texts through, and none lower than `least`. `info` has
+    that probability, and 0 where a text is refused whatever the bar.
+    """
+    classes = [np.isin(intents, names) for names in ((Intent.INFORMATIONAL,), *MAY_PASS)]
+    most = [
+        int(share * part * one.sum())
+        for share, one in zip(MAY_PASS.values(), classes[1:], strict=True)
+    ]
+    best: Choices = {(0,) * len(most): (0, ())}
+    for form in Form:
+        mine = [info[one & (forms == form)] for one in classes]
+        steps = range(round((1.0 - least[form]) / STEP) + 1)
+        tried = [round(1.0 - STEP * step, 4) for step in steps]
+        offers = [(bar, [int((scores >= bar).sum()) for scores in mine]) for bar in tried]
+        best = _extended(best, offers, most)
+    _, found = max(best.values())
+    return dict(zip(map(str, Form), found, strict=True))
+
+
+def _extended(best: Choices, offers: list[tuple[float, list[int]]], most: list[int]) -> Choices:
+    """Choices with one more bar each: for every cost the one that gains most."""
+    found: Choices = {}
+    for spent, (gained, chosen_bars) in best.items():
+        for bar, (more, *costs) in offers:
+            total = tuple(map(sum, zip(spent, costs, strict=True)))
+            if all(one <= limit for one, limit in zip(total, most, strict=True)):
+                option = (gained + more, (*chosen_bars, bar))
+                found[total] = max(found.get(total, option), option)
     return found
 
 
@@ -175,7 +224,8 @@ def cross_validate(
     return logs
 
 
-_KINDS = ("words", "vectors")
+_KINDS = ("vectors", "words")
+"""In the order in which their bars are chosen: those by words rest on those with vectors."""
 
 
 def train(shared: Path, out: Path, tell: Callable[[str], None]) -> None:
@@ -183,24 +233,43 @@ def train(shared: Path, out: Path, tell: Callable[[str], None]) -> None:
     rows = examples(shared)
     texts, intents = [row.text for row in rows], np.array([row.intent for row in rows])
     seen = inputs(texts)
-    ruled = np.array([bool(gate_rules.find_rule(gate_features.normalised(t))) for t in texts])
-    truth = np.array([gate.CLASSES.index(Intent(name)) for name in intents])
     logs = cross_validate(rows, seen, intents, tell)
-    heats = {kind: temperature(logs[kind][~ruled], truth[~ruled]) for kind in _KINDS}
-    odds = {kind: np.exp(_log_softmax(logs[kind] / heats[kind])) for kind in _KINDS}
-    found = {kind: bars(odds[kind], intents, ruled) for kind in _KINDS}
-    for kind in _KINDS:
-        right = (odds[kind].argmax(axis=1) == truth)[~ruled].mean()
-        passed = odds[kind][:, INFO] >= found[kind]["informational"]
-        shares = {n: round(float((passed & ~ruled)[intents == n].mean()), 4) for n in gate.CLASSES}
-        tell(f"{kind}: temperature {heats[kind]}, right {right:.3f}, bars {found[kind]}")
-        tell(f"{kind}: passes as informational in cross-validation: {shares}")
-    write(out, fit(seen, intents), seen.known, _metadata(rows, heats, found))
+    write(out, fit(seen, intents), seen.known, _metadata(rows, chosen(texts, intents, logs, tell)))
 
 
-def _metadata(
-    rows: list[Example], heats: dict[str, float], found: dict[str, dict[str, float]]
+def chosen(
+    texts: list[str],
+    intents: NDArray[np.str_],
+    logs: dict[str, Floats],
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
+    """Temperatures, bars and bars by form, from the log-probabilities of cross-validation."""
+    words = [gate_features.normalised(text) for text in texts]
+    ruled = np.array([bool(gate_rules.find_rule(line)) for line in words])
+    forms = np.array([str(gate_forms.form(line)) for line in words])
+    truth = np.array([gate.CLASSES.index(Intent(name)) for name in intents])
+    found: dict[str, Any] = {"temperatures": {}, "bars": {}, "forms": {}}
+    least, part = LEAST, 1.0
+    for kind in _KINDS:
+        heat = temperature(logs[kind][~ruled], truth[~ruled])
+        odds = np.exp(_log_softmax(logs[kind] / heat))
+        best = odds.argmax(axis=1)
+        info = np.where(ruled | (best != INFO), 0.0, odds[:, INFO])
+        of_forms = form_bars(info, intents, forms, least, part)
+        least = {form: max(LEAST_BY_WORDS[form], of_forms[form]) for form in Form}
+        part = BY_WORDS
+        bar = np.array([of_forms[form] for form in forms])
+        passed = info >= bar
+        shares = {n: round(float(passed[intents == n].mean()), 4) for n in gate.CLASSES}
+        tell(f"{kind}: temperature {heat}, right {(best == truth)[~ruled].mean():.3f}, {of_forms}")
+        tell(f"{kind}: passes as informational in cross-validation: {shares}")
+        found["temperatures"][kind] = heat
+        found["bars"][kind] = bars(odds, intents, ruled)
+        found["forms"][kind] = of_forms
+    return found
+
+
+def _metadata(rows: list[Example], found: dict[str, Any]) -> dict[str, Any]:
     counts = {name: sum(row.source == name for row in rows) for name in ("own", *LICENSED)}
     return {
         "trained": datetime.now(UTC).date().isoformat(),
@@ -211,8 +280,7 @@ def _metadata(
         "features": gate_features.version(),
         "dimension": 384,
         "embedder": open_embedder("default").fingerprint,
-        "temperatures": heats,
-        "bars": found,
+        **found,
     }
 
 

@@ -14,6 +14,7 @@ SALT = "trivet-1"
 HELD = 0.3
 BY_TEXT = ("situatedqa", "freshqa")
 TEACHING = ("clinc150", "hwu64")
+OWN = Path(__file__).parent / "data"
 
 
 def shared_rows(shared: Path) -> list[dict[str, Any]]:
@@ -33,7 +34,7 @@ def fold(group: str, folds: int) -> int:
 
 
 def sentences(shared: Path) -> set[str]:
-    """Normalised words, joined, of every shared text that may not teach, held-out ones too."""
+    """Normalised words, joined, of every text that may not teach, held-out and our own ones too."""
     texts = [
         row["text"] for row in shared_rows(shared) if row["source"] not in TEACHING or is_held(row)
     ]
@@ -42,7 +43,13 @@ def sentences(shared: Path) -> set[str]:
         for line in file.read_text("utf-8").splitlines():
             row = json.loads(line)
             texts += [row[side] for side in "ab" if isinstance(row[side], str)]
-    return {" ".join(normalised(text)) for text in texts}
+    return {" ".join(normalised(text)) for text in [*texts, *(row["text"] for row in own_rows())]}
+
+
+def own_rows(number: int | None = None) -> list[dict[str, Any]]:
+    """Rows of the lists that we wrote to measure, or of one: text, label (an intent), domain."""
+    files = sorted(OWN.glob(f"gate_faq_{number or '*'}.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text("utf-8").splitlines()]
 
 
 def _unit(salt: str, text: str) -> float:

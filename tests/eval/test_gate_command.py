@@ -6,19 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
+from trivet.cli import main
 from trivet.errors import ConfigError
-from trivet.eval import gate_commands
 from trivet.eval.gated import read_texts
 
 
 def run(*arguments: str | Path) -> Result:
-    group = click.Group("eval")
-    gate_commands.register(group)
-    return CliRunner().invoke(group, ["gate", *map(str, arguments)], catch_exceptions=False)
+    return CliRunner().invoke(main, ["eval", "gate", *map(str, arguments)])
 
 
 def write(folder: Path, *rows: Any) -> Path:
@@ -38,6 +35,18 @@ def test_each_text_comes_back_with_intent_verdict_reason_and_score(tmp_path: Pat
         "score": 1.0,
     }
     assert (empty["admitted"], empty["reason"]) == (False, "unread-empty")
+
+
+def test_a_file_without_texts_is_told_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"texts\.jsonl: no row has a `text` that is a string$"):
+        read_texts(write(tmp_path, *[{"question": "x"}] * 30))
+
+
+def test_of_many_findings_five_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        read_texts(write(tmp_path, {"text": "x"}, *[{"question": "x"}] * 30))
+    assert [one.line for one in raised.value.problems] == [2, 3, 4, 5, 6, 0]
+    assert raised.value.problems[-1].message == "25 more findings like these"
 
 
 def test_an_intent_that_a_policy_opens_is_admitted(tmp_path: Path) -> None:
@@ -69,7 +78,7 @@ def test_labels_give_a_table_of_labels_against_intents(tmp_path: Path) -> None:
 
 def test_rows_without_labels_give_no_table(tmp_path: Path) -> None:
     told = run(write(tmp_path, {"text": "cancel my order"}), "--no-vectors").stdout
-    assert told.rstrip().endswith("0 of 1 texts pass.")
+    assert told.rstrip().endswith("0 of 1 text passes.")
 
 
 def test_half_of_a_surrogate_pair_is_judged(tmp_path: Path) -> None:

@@ -192,7 +192,13 @@ def test_another_weight_is_another_fingerprint() -> None:
 
 def test_another_bar_is_another_fingerprint() -> None:
     weights = load_weights()
-    weights.metadata["bars"]["words"]["informational"] = 0.1
+    weights.metadata["bars"]["words"]["action"] = 0.1
+    assert TrainedGate(weights).fingerprint != load_gate().fingerprint
+
+
+def test_another_bar_of_a_form_is_another_fingerprint() -> None:
+    weights = load_weights()
+    weights.metadata["forms"]["vectors"]["how"] = 0.1
     assert TrainedGate(weights).fingerprint != load_gate().fingerprint
 
 
@@ -214,6 +220,15 @@ def test_weights_that_are_missing_or_cut_short_are_refused_by_name(tmp_path: Pat
     broken.write_bytes(b"PK\x03\x04 not a zip")
     with pytest.raises(ConfigError, match="unusable weights"):
         load_weights(broken)
+
+
+def test_weights_without_a_bar_for_each_form_are_refused(tmp_path: Path) -> None:
+    weights, other = load_weights(), tmp_path / "gate.npz"
+    del weights.metadata["forms"]["words"]["how"]
+    text = np.frombuffer(json.dumps(weights.metadata).encode(), dtype=np.uint8)
+    np.savez(other, allow_pickle=False, metadata=text, **weights.arrays)
+    with pytest.raises(ConfigError, match="another version"):
+        load_weights(other)
 
 
 def test_weights_of_other_features_are_refused(tmp_path: Path) -> None:

@@ -6,12 +6,15 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from training.gate import LEAST, form_bars
 from training.gate_split import fold, is_held, sentences
 from training.gate_texts import DATA, expand, own_examples
 from trivet.policies.intents import Intent
 from trivet.semantic.gate_features import normalised
+from trivet.semantic.gate_forms import Form
 
 SHARED = Path(__file__).parents[3] / "shared"
 WORDS = {"pet": ["cat", "dog"]}
@@ -66,3 +69,21 @@ def test_no_template_is_a_sentence_of_the_shared_data() -> None:
     lines = (DATA / "gate_templates.jsonl").read_text("utf-8").splitlines()
     plain = [row["text"] for row in map(json.loads, lines) if not set(row["text"]) & set("(<")]
     assert {" ".join(normalised(text)) for text in plain} & sentences(SHARED) == set()
+
+
+@pytest.mark.parametrize("part", [1.0, 0.5])
+def test_a_form_in_which_nothing_leaks_has_the_lowest_bar(part: float) -> None:
+    info = np.tile(np.linspace(0.51, 0.99, 1000, dtype=np.float32), 2)
+    intents = np.repeat([Intent.INFORMATIONAL, Intent.TIME], 1000)
+    forms = np.array([Form.HOW, Form.STATE] * 500 + [Form.STATE] * 1000)
+    bars = form_bars(info, intents, forms, LEAST, part)
+    passing = (info >= bars[Form.STATE]) & (intents == Intent.TIME)
+    assert bars[Form.HOW] == LEAST[Form.HOW]
+    assert passing.sum() <= 15 * part
+
+
+def test_a_bar_is_no_higher_than_what_may_pass_asks_for() -> None:
+    info = np.linspace(0.51, 0.9, 1000, dtype=np.float32)
+    intents = np.repeat([Intent.TIME, Intent.INFORMATIONAL], 500)
+    bars = form_bars(info, intents, np.full(1000, str(Form.MAY)), LEAST)
+    assert bars[Form.MAY] == LEAST[Form.MAY]

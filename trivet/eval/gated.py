@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from trivet.errors import ConfigError, Problem
+from trivet.eval.counted import counted
+from trivet.eval.findings import refusal_of
 from trivet.eval.side_by_side import one_line
 from trivet.policies.intents import Intent
 from trivet.semantic.types import Intention
@@ -47,11 +49,15 @@ class Judged:
 
 
 def read_texts(path: Path) -> list[Text]:
-    """Read JSON lines of `text` and maybe `label`. Raises `ConfigError` with every problem."""
+    """Read JSON lines of `text` and maybe `label`. Raises `ConfigError`."""
     try:
         lines = path.read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(Problem(str(path), 0, 0, "", f"cannot be read: {error}")) from None
+    except OSError as error:
+        told = f"cannot be read: {error.strerror}"
+        raise ConfigError(Problem(str(path), 0, 0, "", told)) from None
+    except UnicodeDecodeError as error:
+        told = f"is not UTF-8 at byte {error.start}"
+        raise ConfigError(Problem(str(path), 0, 0, "", told)) from None
     rows: list[Text] = []
     problems: list[Problem] = []
     for number, line in enumerate(lines, 1):
@@ -61,8 +67,10 @@ def read_texts(path: Path) -> list[Text]:
                 rows.append(row)
             else:
                 problems.append(Problem(str(path), number, 1, *row))
+    if len(problems) > 1 and not rows and all(one.field == "text" for one in problems):
+        raise ConfigError(Problem(str(path), 0, 0, "", "no row has a `text` that is a string"))
     if problems:
-        raise ConfigError(*problems)
+        raise refusal_of(str(path), problems)
     return rows
 
 
@@ -122,7 +130,10 @@ def as_table(judged: Sequence[Judged]) -> str:
         for one in judged
     ]
     passed = sum(one.admitted for one in judged)
-    lines += ["", f"{passed} of {len(judged)} texts pass."]
+    lines += [
+        "",
+        f"{passed} of {counted(len(judged), 'text')} {'pass' if len(judged) != 1 else 'passes'}.",
+    ]
     if any(one.row.label is not None for one in judged):
         lines += ["", *_confusion(judged)]
     return "\n".join(lines)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from trivet.canonical import digest
 from trivet.errors import ConfigError, Problem
 from trivet.policies.intents import Intent
-from trivet.semantic import gate_clauses, gate_features, gate_reading, gate_rules
+from trivet.semantic import gate_clauses, gate_features, gate_forms, gate_reading, gate_rules
 from trivet.semantic.types import Intention
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Weights:
             for name, array in sorted(self.arrays.items())
             for part in (name.encode(), str((array.dtype, array.shape)).encode(), array.tobytes())
         ]
-        read = {name: self.metadata[name] for name in ("bars", "temperatures")}
+        read = {name: self.metadata[name] for name in ("bars", "forms", "temperatures")}
         return digest(*parts, json.dumps(read, sort_keys=True).encode()).hex()
 
 
@@ -62,7 +62,10 @@ def load_weights(path: Path = WEIGHTS) -> Weights:
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         metadata = json.loads(arrays.pop("metadata").tobytes())
-        if tuple(metadata["classes"]) != CLASSES or metadata["features"] != gate_features.version():
+        same = tuple(metadata["classes"]) == CLASSES
+        same = same and metadata["features"] == gate_features.version()
+        forms = set(gate_forms.Form)
+        if not same or any(set(bars) != forms for bars in metadata["forms"].values()):
             raise ValueError("made for another version of the gate")
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ConfigError(Problem(str(path), 0, 0, "gate", f"unusable weights: {error}")) from None
@@ -80,6 +83,7 @@ class TrainedGate:
             gate_features.version().encode(),
             gate_reading.version().encode(),
             gate_clauses.version().encode(),
+            gate_forms.version().encode(),
             gate_rules.version().encode(),
         ).hex()
         self._arrays = {
@@ -91,11 +95,10 @@ class TrainedGate:
     def classify(self, texts: Sequence[str], vectors: Vectors | None) -> list[Intention]:
         """One intention for each text, in order. Raises nothing, whatever the texts are."""
         kind = "words" if vectors is None or not self._fits(texts, vectors) else "vectors"
-        bars: dict[str, float] = self.metadata["bars"][kind]
         found: list[Intention] = []
         for at, text in enumerate(texts):
             vector = vectors[at] if kind == "vectors" and vectors is not None else None
-            found.append(self._one(text, vector, bars))
+            found.append(self._one(text, vector, kind))
         return found
 
     def probabilities(self, words: list[str], vector: Floats | None) -> Floats:
@@ -112,7 +115,7 @@ class TrainedGate:
         shape = (len(texts), self.metadata["dimension"])
         return vectors.shape == shape and bool(np.isfinite(vectors).all())
 
-    def _one(self, text: str, vector: Floats | None, bars: dict[str, float]) -> Intention:
+    def _one(self, text: str, vector: Floats | None, kind: str) -> Intention:
         words = gate_features.normalised(text[: 2 * gate_features.MAX_READ])
         trouble = gate_reading.unreadable(text, words, self._known)
         if trouble:
@@ -123,10 +126,16 @@ class TrainedGate:
         odds = self.probabilities(words, vector)
         best = int(odds.argmax())
         intent, score = CLASSES[best], float(odds[best])
-        admitted = score >= bars[intent]
         if intent is Intent.INFORMATIONAL:
+            admitted = score >= self._bar(text, kind)
             return Intention(intent, admitted, "" if admitted else "unsure", score)
+        admitted = score >= self.metadata["bars"][kind][intent]
         return Intention(intent, admitted, f"{'intent' if admitted else 'unsure'}-{intent}", score)
+
+    def _bar(self, text: str, kind: str) -> float:
+        """How sure it has to be: of the forms of a text's sentences, the highest bar counts."""
+        bars: dict[str, float] = self.metadata["forms"][kind]
+        return max(bars[gate_forms.form(words)] for words in gate_clauses.asking(text))
 
     def _by_words(self, words: list[str], flags: Floats) -> Floats:
         arrays, columns = self._arrays, gate_features.columns(words)

@@ -164,6 +164,12 @@ def _gravity(rule: Rule) -> int:
     )
 
 
+def asking(text: str) -> list[list[str]]:
+    """Normalised words of each sentence that is more than a greeting; all where none is."""
+    every = sentences(text)
+    return [words for words in every if not _GREETING.search(" ".join(words))] or every
+
+
 def joined_command(text: str) -> bool:
     """Whether a command stands behind something else: a sentence, a pause or a joining word."""
     plain = unicodedata.normalize("NFKD", text)

@@ -34,6 +34,9 @@ class Rule:
         return bool(self.pattern.search(line)) and not (self.unless and self.unless.search(line))
 
 
+_IN_CASE = (
+    r"^what (happens|to do|(do|should|can|could|must|would) (i|we|you|one) do) (if|when|in case)\b"
+)
 _DATED = r"\b(1\d{3}|20[01]\d|202[0-5])\b"
 COMMAND = (
     "cancel|refund|reimburse|book|reserve|send|email|text|call|phone|dial|ring|message|remind|wake|"
@@ -58,11 +61,14 @@ _DEALS = (
     r"write|writing|submit|submitting|post|make|file|send|sending|lodge) \w* ?(\w+ )?(reviews?|"
     "feedback|opinions?|complaints?|comments?|claims?)|(shipping|delivery|billing|mailing) "
     r"address(es)?\b|(get|getting|request|obtain|obtaining|ask for|claim|demand) (a |an |my |"
-    "some |the )?(money back|refunds? of|reimbursements?|compensations?|rebates?|restitutions?)|"
-    r"(cancel|change|edit|modify|update|track|swap|switch|delete|remove|add)\w* [\w ]*\b(order|"
+    "some |the )?(money back|refunds?( of|$)|reimbursements?|compensations?|rebates?|"
+    r"restitutions?)|(cancel|change|edit|modify|update|track|swap|switch|delete|remove|add)\w* [\w "
+    r"]*\b(order|"
     r"purchase|booking|reservation|subscription|membership)s?\b|(delete|close|create|open|block|"
     r"freeze|cancel|edit|switch|register|deactivate) (my |an |a |the |another |your )?(\w+ "
-    r")?(account|card|profile)s?\b|checkbooks?|more checks|(pay|paying) (my|a|the) (bill|"
+    r")?(account|card|profile)s?\b|checkbooks?|(more|new|extra) "
+    r"(checks|business cards)|mailing list|email updates|(get|getting) (hold of|in touch|through "
+    r"to)|(pay|paying) (my|a|the) (bill|"
     r"invoice)s?|(speak|talk|speaking|talking|chat|contact\w*|reach\w*) (to|with|a|an|your|"
     r"customer|some\w*)?"
 )
@@ -98,11 +104,24 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      "someone) (please |just |kindly |also |go "
      f"ahead and )*({COMMAND}|make|get|find|bring|"
      r"fix)\b", r"^(can|could) you find out (what|how)"),
+    ("favour", Intent.ACTION,
+     r"^(please )?(grant|give) (?!me |us )(the |our )?\w+ (\w+ )?(rights?|access|permissions?)\b|"
+     r"^is it possible to (have|get) (an?|the|my|some) .*\b(booked|reserved|delivered|sent|made)\b|"
+     r"^(do|have|start|play) (an?|another) ([\w']+ )?[\w']+ with me\b|"
+     r"^(can|could|is|are) (the|my|all|our) (\w+ )?(lights?|lamps?|heater|fan|tv|oven|thermostat|"
+     r"sprinklers?|blinds|speakers?|alarm system|air conditioner|smart plug|door lock|volume|"
+     r"vacuum cleaner|dishwasher) (be )?(set|turned|switched|dimmed|locked|unlocked|"
+     r"started)\b", ""),
     ("deal", Intent.ACTION, rf"^({_ASKING})\b.*\b({_DEALS})",
-     r"\b(policy|policies|how long|when|include|included|cost|from [a-z]+$)\b"),
+     r"\b(policy|policies|how long|when|include|included|cost|cases?|situations?|circumstances|"
+     r"conditions|from [a-z]+$)\b"),
+    ("agent", Intent.ACTION,
+     r"\b(person|agent|human|somebody|someone|representative) (i can |i could |to )(talk|speak|"
+     r"call|"
+     r"chat)\b", ""),
     ("own-record", Intent.PERSONAL, rf"\b(my|our) ([\w']+ ){{0,2}}({_RECORDS})\b",
      r"^how (do|can|to|would) .*\b(change|reset|set|export|download|import|sync|verify|update|"
-     r"back up)\b"),
+     r"back up|read|understand|increase|raise|lower|reduce|print|protect|improve)\b|" + _IN_CASE),
     ("own-record", Intent.PERSONAL,
      r"\b(do|did|have|am|was|will) i (still |already |ever |currently )*(have|owe|spent|spend|used|"
      r"paid|pay|earned|scheduled|supposed|booked|approved)\b.*\b(left|today|owe|scheduled|spent|"
@@ -115,7 +134,23 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      "recipe|plug|converter|how (to|do|can)|flowers?|plants?|cake|bread|dog|cat|use my|"
      "options|methods|policy|circumstances|cases|situations|tires|steps|instructions|my "
      r"(dinner|lunch|time|eggs|milk|love|heart|life|fire|fair lady|ding|wedding))\b|^who "
-     r"(wrote|sings?|sang|played|plays|said|made)\b|^when (did|was) my\b.* (come|released)"),
+     r"(wrote|sings?|sang|played|plays|said|made)\b|^when (did|was) my\b.* (come|released)|"
+     + _IN_CASE),
+    ("own-trouble", Intent.PERSONAL,
+     r"\bwhy (was|were|am|did|have|had|has|is|are|can't|cannot|couldn't|wasn't|"
+     r"haven't|didn't) (i|my|our)\b|\bwhy (did|have|has) (you|they|the \w+|my \w+) (\w+ ){1,2}"
+     r"(me|us|my|our)\b", ""),
+    ("own-paper", Intent.PERSONAL,
+     r"^(where|how) ((do|can|could|should) i|to) (check|see|find|get|download|view|locate) (the|"
+     r"an?|"
+     r"my) (invoice|bill|receipt|statement)s?\b|\b(security code|limit|rate|number|expiration "
+     r"date|expiry date|due date|balance) (of|for|on) (the|my|this) (\w+ )?(card|account|policy|"
+     r"loan|"
+     r"visa|mortgage)$", ""),
+    ("trouble-report", Intent.PERSONAL,
+     r"\b(report|reporting|notify|inform)\b.*\b(problems?|issues?|errors?|trouble|mistakes?) (with|"
+     r"during|in|on) (\w+ )?(registration|registering|sign ?up|signing up|payments?|paying|"
+     r"checkout|orders?|bills?|invoices?|accounts?|log ?in)\b", ""),
     ("own-gauge", Intent.PERSONAL,
      r"\b(tire pressure|air pressure|(fuel|gas|oil|battery) (level|gauge|tank)|in (the|my) tank)\b",
      r"\b(should be|recommended|normal|mean|what is (a|an))\b"),
@@ -125,7 +160,11 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
     ("access", Intent.PERMISSION,
      r"\b(am i|are we|is (he|she|\w+)|are (guests|users)) (allowed|authori[sz]ed|permitted) to\b|"
      r"\bdo (i|we) have (the )?(access|permission|rights)\b|\bwho (has|have) access\b|"
-     r"\b(access|permissions?) (do|does) (i|he|she)\b", r"^how (many|much)|\b(bring|take|carry)\b"),
+     r"\b(access|permissions?) (do|does) (i|he|she)\b|"
+     r"\bwho (can|may|might|could|has|have) (see|open|enter|read|change|access|edit|delete|approve|"
+     r"view|a key|keys|rights|permission)\b|"
+     r"^(what|which) \w+ (can|may) (i|we) (open|see|edit|access|view|read)\b",
+     r"^how (many|much)|\b(bring|take|carry)\b"),
     ("own-state", Intent.PERSONAL,
      r"\b(for|like) (me|us|myself)\b|\b(suits?|fits?|good|bad|safe|ok|right|happens?|hurts?|harms?|"
      r"kills?) (to |on |with )?me\b|(?<!do )(?<!can )(?<!should )(?<!could )(?<!must )(?<!may )"
@@ -134,12 +173,14 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      r"takes|had|got)\b|^should i (take|stop taking|see)\b|"
      r"\b(i'm|i am|i was|we're|we are) (\w+ly |also |already )*(a|an|vegan|vegetarian|allergic|"
      r"intolerant|pregnant|diabetic|"
-     r"breastfeeding|nursing|taking|diagnosed|prescribed|treated|given|on|over|under|about|almost|born|married|\d+\w*)\b|"
+     r"breastfeeding|nursing|taking|diagnosed|prescribed|treated|given|on|over|under|about|almost|"
+     r"born|married|\d+\w*)\b|"
      r"\bi('ve| have) been (taking|diagnosed|prescribed|treated|told)\b|\bwhat i have\b|"
      r"\bmy (\w+ )?(age|weight|height|condition|symptoms?|allerg\w+|pregnancy|diabetes|asthma|"
      r"blood|doctor|dose|medicines?|pills|illness|disease|situation|circumstances|income|"
      r"nationality)\b", r"^(can|could|would|will) you (explain|define|describe|spell)\b|"
-     "^(explain|define|describe|spell) "),
+     "^(explain|define|describe|spell) |"
+     "^how (do|can|could|to) (i |we )?(change|switch|choose|find) my (\\w+ )?doctor$"),
     ("own-state", Intent.PERSONAL,
      r"(?<!do )(?<!can )(?<!could )(?<!should )(?<!must )(?<!would )(?<!may )"
      r"\bi('ve got| have got| have| had| got)\b(?! ((got )?to|a (\w+ )?question|questions|no "
@@ -149,12 +190,25 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      r"^(so |and |but )?do (i|we) (\w+ly |still |also |even )*(need|have to|qualify|owe|require)"
      r"\b|\b(if|whether) (i|we) (need|qualify|owe|am|are)\b|\b(am|are) (i|we) (\w+ )?(eligible|"
      r"entitled|required|supposed|qualified|covered|liable|exempt|obliged|insured|old enough)\b",
-     ""),
+     r"^do (i|we) (\w+ )?need (an? |any |the |special )?(\w+ )?(account|appointment|ticket|app|"
+     r"login|receipt|reservation|landline|sim|code|password|router|adapter|computer|smartphone|"
+     r"printer|tools?|software|internet connection|subscription|membership)\b"),
     ("access", Intent.PERMISSION,
-     r"\b(am|are) (i|we) (\w+ )?(allowed|authori[sz]ed|permitted|cleared)\b|\b(accessible|visible|"
-     r"readable|writable|restricted|off limits|unlocked) (to|for|by) \w+|\bcan (the |an? |our |"
+     r"\b(am|are) (i|we) (\w+ )?(allowed|authori[sz]ed|permitted|cleared|licensed)\b|"
+     r"\b(accessible|visible|readable|writable|restricted|off limits|unlocked) (to|for|by) \w+|"
+     r"\bcan (the |an? |our |"
      rf"all |new )*({_ROLES}) (\w+ly )?(see|access|open|enter|view|read|edit|change|delete)\b|"
      rf"\b({_ROLES}) (be )?(allowed|authori[sz]ed|permitted) ", ""),
+    ("leans", Intent.CONTEXT,
+     r"^(which|what) (one|ones|of (these|them|those))\b|^(can|could|would) you (please "
+     r")?(elaborate|"
+     r"clarify|rephrase|repeat|give (me )?(an )?examples?)( (that|this|it))?$|^(how|why|when|"
+     r"where) "
+     r"(does|do|is|did|was|would|will) (he|she|they|this|that|it) \w+$", ""),
+    ("invents", Intent.CREATIVE,
+     r"^(what's|what is|give me|think of) an? (good|funny|catchy|creative|cute) (name|title|pun|"
+     r"pick "
+     r"up line|caption|username|nickname|slogan|password|tagline|gift)\b", ""),
     ("now", Intent.TIME,
      r"\b(right now|today|today's|tonight|tomorrow|yesterday|currently|at (the|this) moment|"
      "nowadays|these days|latest|newest|most recent|most recently|upcoming|so far|anymore|at "
@@ -202,15 +256,20 @@ _RULES: tuple[tuple[str, Intent, str, str], ...] = (
      "kingdom|england|india|canada|world|europe|africa|asia|australia|germany|china)$",
      _DATED),
     ("price", Intent.TIME,
-     r"\b(price|cost|worth|value|salary|pay) (of|for|in)\b|\bhow much (money )?(does|do|is|are|"
-     r"would|should|will) .*\b(make|earn|costs?|worth|paid|go for|charge|sell for)\b|\busually "
-     r"cost\b|\b(commission|going rate)\b|\bsalary\b|\bstock\b|\bshares? price",
+     r"\b(price|cost|worth|value|salary|(the|average|hourly|starting) pay) (of|for|in)\b|"
+     r"\bhow much (money )?(does|do|is|are|would|should|will) .*\b(make|earn|i pay for|costs?|"
+     r"worth|paid|go for|charge|"
+     r"sell for)\b|\busually cost\b|\b(commission|going rate)\b|\bsalary\b|\bstock\b|\bshares? "
+     r"price",
      r"\b(plan|plans|shipping|delivery|fee|subscription|membership|tier|licence|license|ship|"
-     r"postage|movie|film|build|soup|stock photo)\b|\bin (1\d|20)\d\d\b"),
+     r"postage|movie|film|build|soup|stock photo|(extra|additional|second|checked) "
+     r"(bag|suitcase|seat|user|line|sim|card|copy))\b|\bin (1\d|20)\d\d\b"),
     ("volatile", Intent.TIME,
      r"\b(weather|forecast|headlines|news|traffic|exchange rates?|trending|outage|near me|"
      r"nearby|around (here|me)|in stock|happening|going on|on tv|what time is it|what's the time|"
-     r"what day is|what date is|stock market|air quality|sunset|sunrise|the score|top stories)\b|"
+     r"what day is|what date is|where (can|could|do) (i|we|you|one) (watch|stream)|"
+     r"how long (is|are) the (wait|queue|line|delay)s?(?! (period|list))|stock market|"
+     r"air quality|sunset|sunrise|the score|top stories)\b|"
      r"^(is|are) [\w ]+ (down|open|up|online|working|delayed|available)( for [\w ]+)?$|^weather|"
      r"^events?\b",
      r"\b(difference|meaning|definition|define|newsletter|stand for|on (sundays|"
