@@ -280,8 +280,8 @@ def test_a_database_that_is_moved_over_a_live_one_does_not_meet_its_log(file: Sq
     backup = file.path.parent / "backup"
     handle.write(lambda db: db.execute(ADD, (b"saved",)))
     handle.run(lambda db: db.execute("VACUUM INTO ?", (str(backup),)))
-    for number in range(300):
-        handle.write(lambda db, number=number: db.execute(ADD, (b"late %d" % number,)))
+    late = [(b"late %d" % number,) for number in range(300)]
+    handle.write(lambda db: db.executemany(ADD, late))
     other.run(count)
     os.replace(backup, file.path)
     assert [each.run(count) for each in (handle, other)] == [1, 1]

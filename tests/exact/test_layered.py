@@ -28,6 +28,7 @@ class Back(MemoryStore):
         self.feed: list[Purge] | None = []
         self.rest: tuple[Purge, ...] = ()
         self.delete_trouble: StoreError | None = None
+        self.feed_trouble: StoreError | None = None
         self.gets = 0
         self.trouble: StoreError | None = None
         self.gate: asyncio.Event | None = None
@@ -57,8 +58,8 @@ class Back(MemoryStore):
         await super().delete(tenant, key)
 
     async def changes(self, cursor: int) -> Changes:
-        if self.trouble:
-            raise self.trouble
+        if self.trouble or self.feed_trouble:
+            raise self.trouble or self.feed_trouble or StoreError("")
         if self.feed is None:
             return Changes(cursor, None, self.rest)
         return Changes(len(self.feed), tuple(self.feed[cursor:]))
@@ -204,3 +205,21 @@ async def test_the_feed_is_followed_in_the_background_through_trouble(rig: Rig) 
             await asyncio.sleep(0.005)
     await store.close()
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_readiness_tells_of_a_feed_that_cannot_be_read(rig: Rig) -> None:
+    store = LayeredStore(rig.front, rig.back, poll_s=0.001)
+    await store.put(entry("a"), FREE)
+    await store.ready()
+    rig.back.feed_trouble = StoreError("corrupt")
+    async with asyncio.timeout(10):
+        while store._deaf < 3:
+            await asyncio.sleep(0.005)
+    with pytest.raises(StoreError, match="the purges of other processes cannot be read"):
+        await store.ready()
+    rig.back.feed_trouble = None
+    async with asyncio.timeout(10):
+        while store._deaf:
+            await asyncio.sleep(0.005)
+    await store.ready()
+    await store.close()

@@ -144,8 +144,8 @@ def test_an_unknown_header_is_in_the_key(proxy: Proxy, name: str) -> None:
 
 
 def test_headers_of_tracing_and_proxies_cost_no_hit(proxy: Proxy) -> None:
-    proxy.chat("traced", x_request_start="t=1", cf_ray="1", x_datadog_trace_id="1")
-    again = proxy.chat("traced", x_request_start="t=2", cf_ray="2", fly_request_id="2")
+    proxy.chat("traced", x_request_start="t=1", x_datadog_trace_id="1", x_forwarded_for="10.0.0.1")
+    again = proxy.chat("traced", x_request_start="t=2", x_azure_ref="2", x_railway_request_id="2")
     assert again.exact["hit"] is True
 
 

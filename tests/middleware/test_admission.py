@@ -58,3 +58,10 @@ def test_a_policy_that_was_reloaded_meanwhile_counts_the_same_tenant_out() -> No
     admission.enter(tenant(requests_in_flight=5))
     admission.leave(tenant(requests_in_flight=1), 0)
     assert admission.requests("acme") == 0
+
+
+def test_the_limit_is_told_in_its_number() -> None:
+    admission, policy = Admission(), tenant(requests_in_flight=1)
+    admission.enter(policy)
+    with pytest.raises(RequestError, match="already has 1 request in flight, its limit"):
+        admission.enter(policy)

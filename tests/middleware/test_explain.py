@@ -291,6 +291,10 @@ class TestText:
         assert lines[0].startswith("Cached    no (sampled): the answer is drawn at random")
         assert "Tenant    acme (by API key)" in lines
 
+    def test_a_request_that_asks_nothing_is_told_as_that(self) -> None:
+        line = render(told({**CHAT, "messages": []})).splitlines()[0]
+        assert line == "Cached    no (no-messages): the request asks nothing (messages: [])"
+
     def test_every_part_is_there(self) -> None:
         found = told(
             {**CHAT, "user": "u1", "stream": True},

@@ -13,7 +13,13 @@ from trivet.errors import ConfigError
 from trivet.exact.hub import HubServer
 from trivet.exact.memory import MemoryStore
 from trivet.middleware.config import GatewayConfig, ServerConfig
-from trivet.middleware.service import Service, gateway_trust, open_service, server_secret
+from trivet.middleware.service import (
+    Service,
+    gateway_trust,
+    open_service,
+    policy_source,
+    server_secret,
+)
 
 SECRET = b"s" * 32
 
@@ -91,6 +97,15 @@ class TestOpen:
     async def test_a_config_that_cannot_be_used_opens_nothing(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError):
             await open_service(config(**fields), SECRET)
+
+    async def test_a_reload_checks_what_the_start_checks(self, tmp_path: Path) -> None:
+        policy = tmp_path / "acme.yaml"
+        policy.write_text("tenant: acme\nupstreams: [main]\n")
+        source = policy_source(config(policies=str(tmp_path)), SECRET)
+        policy.write_text("tenant: acme\nupstreams: [mian]\n")
+        result = source.reload()
+        assert (result.ok, result.problems) == (False, 1)
+        assert source.current.tenants["acme"].upstreams == ("main",)
 
     async def test_a_step_that_fails_closes_what_was_opened_before(
         self, monkeypatch: pytest.MonkeyPatch

@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trivet.policies.header_names import (
-    TRANSPORT,
     API_KEY_HEADERS,
     HOP_BY_HOP,
+    TRANSPORT,
     is_identity,
     is_keyed,
     is_steering,

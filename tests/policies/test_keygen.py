@@ -6,7 +6,9 @@ import hashlib
 import re
 from unittest.mock import patch
 
-from trivet.policies.keygen import key_hash, new_key
+import pytest
+
+from trivet.policies.keygen import key_hash, new_key, trivial_key
 
 
 def test_a_key_is_a_prefix_and_256_bits_in_base_62() -> None:
@@ -26,3 +28,13 @@ def test_keys_keep_their_length_whatever_the_bits() -> None:
 
 def test_no_two_keys_are_equal() -> None:
     assert len({new_key().key for _ in range(500)}) == 500
+
+
+@pytest.mark.parametrize("key", ["", "1", "test", "secret", "password", "changeme", "12345"])
+def test_keys_that_anyone_would_guess_are_known_by_their_hash(key: str) -> None:
+    assert trivial_key(key_hash(key)) == (f"the key {key!r}" if key else "an empty key")
+
+
+def test_any_other_hash_is_nobodys() -> None:
+    assert trivial_key(new_key().sha256) is None
+    assert trivial_key(None) is None

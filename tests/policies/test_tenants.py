@@ -308,6 +308,12 @@ class TestGateway:
         assert str(found).startswith("gateway-")
         assert found != name
 
+    def test_whom_the_gateway_names_is_told_of_nobody_else(self) -> None:
+        made = directory(gateway=self.PEERS)
+        assert made.named_by_gateway(raw(x_tenant="a"), "10.0.0.1") == "a"
+        assert made.named_by_gateway(raw(x_tenant="a"), "11.0.0.1") is None
+        assert directory().named_by_gateway(raw(x_tenant="a"), "10.0.0.1") is None
+
     @pytest.mark.parametrize(
         "fields",
         [

@@ -13,6 +13,8 @@ from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer, ignore
 
+_DEAF = 3
+"""Failed polls after which readiness tells of it."""
 POLL_S = 1.0
 """How long after a purge in another process this one may still answer from its memory."""
 
@@ -42,6 +44,8 @@ class LayeredStore:
         self._epoch = 0
         """Counts what was taken out of the front: a read that began before may bring it back."""
         self._follower: asyncio.Task[None] | None = None
+        self._deaf = 0
+        """Polls of the feed that failed in a row."""
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`."""
@@ -97,8 +101,10 @@ class LayeredStore:
         return await self._back.usage(tenant)
 
     async def ready(self) -> None:
-        """Whether the back answers."""
+        """Whether the back answers, and purges of other processes are heard."""
         await self._back.ready()
+        if self._deaf >= _DEAF:
+            raise StoreError("feed", "feed: the purges of other processes cannot be read")
 
     async def close(self) -> None:
         """See `ExactStore.close`."""
@@ -133,6 +139,9 @@ class LayeredStore:
     async def _following(self) -> None:
         # A client library may swallow a cancellation: the loop ends all the same.
         while self._follower is not None:
-            with suppress(StoreError):
+            try:
                 await self.follow()
+                self._deaf = 0
+            except StoreError:
+                self._deaf += 1
             await asyncio.sleep(self._poll_s)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, cast
 
@@ -179,11 +178,8 @@ class SqliteStore:
 
     def _read(self, jobs: Sequence[_Work]) -> list[Any]:
         # One look at the file is enough for all of them.
-        looks = chain((True,), repeat(False))
-        return [
-            _outcome(partial(self._reader.run, job, look=look))
-            for job, look in zip(jobs, looks, strict=False)
-        ]
+        run = self._reader.run
+        return [_outcome(partial(run, job, look=not at)) for at, job in enumerate(jobs)]
 
     def _write(self, jobs: Sequence[_Write]) -> list[Any]:
         outcomes: list[Any] = []

@@ -10,7 +10,7 @@ from trivet.semantic.decide import unfit
 
 _WHY = {
     "uncalibrated": "the policy names no calibration (trivet eval calibrate makes one)",
-    "not-certified": "the calibration certifies no threshold",
+    "not-certified": "the calibration certifies no threshold, so nothing is served",
     "other-chain": "the calibration is of another chain than the one that runs",
     "loading": "its models are being loaded",
     "unavailable": "the tier serves nothing",

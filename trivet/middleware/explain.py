@@ -277,6 +277,7 @@ _WHY = {
     "(exact.sampled: cache or pool changes this)",
     "user-missing": "the policy shares answers within one end user, and the request names none "
     "(exact.user_scope, exact.user_from)",
+    "no-messages": "the request asks nothing (messages: [])",
     "no-store": "the caller asked to take no part (Cache-Control: no-store, or cache.no-store)",
     "remote-image": "an image is given by URL, and what is behind it can change "
     "(exact.remote_images: true changes this)",
