@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError
-from trivet.policies.directives import NONE, Directives, entry_labels, read_directives
+from trivet.policies.directives import NONE, Directives, entry_labels, read_directives, tags_of
 from trivet.policies.model import TenantPolicy
 
 
@@ -224,3 +224,8 @@ def test_labels_name_tags_and_both_kinds_of_versions() -> None:
     policy = TenantPolicy(tenant="acme", versions={"prompt": "7"})
     asked = Directives(tags=("doc-1",), versions=(("docs", "3"),))
     assert entry_labels(policy, asked) == {"tag:doc-1", "version:prompt=7", "version:docs=3"}
+
+
+def test_the_tags_of_an_answer_are_its_labels_without_the_versions() -> None:
+    labels = frozenset({"tag:b", "version:prompt=7", "tag:a"})
+    assert tags_of(labels) == ["tag:a", "tag:b"]
