@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 CHARS_PER_TOKEN = 32
 """Far above what a token of running text has: what is cut here, the model's own limit cuts too."""
 
+_SHORTEST = 1e-150
+"""Below it the squares of components lose their digits, and with them the direction."""
 _LENGTH_ERROR = 1e-3
 
 
@@ -41,7 +43,7 @@ def normalised(values: Any, count: int, dimension: int) -> Vectors:
         raise EmbedderError("shape", told.format(array.shape, (count, dimension)))
     with np.errstate(over="ignore"):  # Its result, infinity, is looked for below.
         lengths = np.sqrt((array * array).sum(axis=1, keepdims=True))
-    if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+    if not (np.isfinite(lengths).all() and (lengths > _SHORTEST).all()):
         raise EmbedderError("not-finite", "The embedder gave a vector that has no direction.")
     vectors: Vectors = (array / lengths).astype(np.float32)
     return vectors
