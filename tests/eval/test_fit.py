@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from trivet.eval.fit import Examples, Fit, Missing, fit, fit_layer
 from trivet.eval.parts import Parts, Promise
 from trivet.eval.pick import pick
 from trivet.eval.sweep import Row
+from trivet.policies.fitted import FeatureSet
 from trivet.semantic.fitted import Evidence, fitted_odds, standardised
 from trivet.semantic.verify import squash
 
@@ -44,19 +47,19 @@ def fitted(examples: Examples) -> Fit:
 
 @given(st.integers(0, 5), st.randoms(use_true_random=False))
 @settings(max_examples=12, deadline=None)
-def test_the_order_of_the_pairs_changes_nothing(seed: int, random: object) -> None:
+def test_the_order_of_the_pairs_changes_nothing(seed: int, random: Random) -> None:
     some = drawn(140, seed)
     order = list(range(140))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     one, other = fitted(some), fitted(at(some, order))
     assert one.weights == other.weights
     assert np.array_equal(one.unseen[order], other.unseen)
 
 
 @pytest.mark.parametrize("features", ["few", "all"])
-def test_a_strong_penalty_leaves_the_verifier_as_it_is(features: str) -> None:
+def test_a_strong_penalty_leaves_the_verifier_as_it_is(features: FeatureSet) -> None:
     some = drawn(200, 1)
-    layer = fit_layer(some, features, 1e9)  # type: ignore[arg-type]
+    layer = fit_layer(some, features, 1e9)
     assert layer.trust == pytest.approx(1.0, abs=1e-5)
     assert layer.weights == pytest.approx((0.0,) * len(layer.weights), abs=1e-5)
     found = fitted_odds(some.evidence, layer)

@@ -21,13 +21,18 @@ from trivet.middleware.mock_upstream.run import running
 def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Proxy, Proxy]]:
     """Two proxies over one store, each with memory in front of it."""
     env = {"TRIVET_SECRET": "s" * 64}
-    with running() as (upstream, _), redis_running(tmp_path / "redis") as server:
+    with running() as (upstream, mock), redis_running(tmp_path / "redis") as server:
         place = server.url if request.param == "redis" else f"sqlite:{tmp_path / 'c.sqlite'}"
         with (
             serving(upstream, store=place, env=env) as one,
             serving(upstream, store=place, env=env) as other,
         ):
+            one.mock = other.mock = mock
             yield one, other
+
+
+OLDER_S = 4
+"""Ages are whole seconds: an answer that is so much older than another is told from it."""
 
 
 def age(reply: Reply) -> int:
@@ -57,7 +62,7 @@ def test_a_refreshed_answer_is_given_by_the_other_process_too(two: tuple[Proxy, 
     one, other = two
     one.chat("q")
     assert age(other.chat("q")) <= 3
-    time.sleep(4)
+    time.sleep(OLDER_S)
     one.chat("q", cache_control="no-cache")
     until(lambda: age(other.chat("q")) <= age(one.chat("q")) + 1, "the new answer is given", 10)
 
@@ -66,7 +71,7 @@ def test_a_tagged_hit_brings_no_older_answer_back(two: tuple[Proxy, Proxy]) -> N
     one, other = two
     one.chat("q")
     other.chat("q")
-    time.sleep(4)
+    time.sleep(OLDER_S)
     one.chat("q", cache_control="no-cache")
     assert other.chat("q", trivet_tag="doc-1").exact["detail"] == "tags"
     until(lambda: age(one.chat("q")) <= 3, "no older answer is given", 3)
@@ -80,7 +85,9 @@ def test_a_purge_of_a_key_holds_for_an_answer_that_is_under_way(
     tenant, key = told(one, body)
     asked = threading.Thread(target=one.post, args=("/v1/chat/completions", body))
     asked.start()
-    time.sleep(0.7)
+    mock = one.mock
+    assert mock is not None
+    until(lambda: mock.calls.total == 1, "the upstream is asked")
     admin(one, "/trivet/purge", {"tenant": tenant, "key": key})
     asked.join()
     for proxy in two:

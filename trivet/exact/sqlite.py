@@ -28,6 +28,7 @@ from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
 from trivet.sqlite_file import SqliteFile, SqliteHandle
+from trivet.sqlite_tables import ALL, refuse_before, totals
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _SWEEP_S = 5.0
@@ -77,9 +78,7 @@ class SqliteStore:
         self.opened = Opened(seal)
         """Another one, that keeps something, takes its place before the first call."""
         self._swept = time.monotonic()
-        file = SqliteFile(
-            path, rows.SCHEMA, busy_s, lambda db: rows.refuse_before(db, self._clock())
-        )
+        file = SqliteFile(path, rows.SCHEMA, busy_s, lambda db: refuse_before(db, self._clock()))
         self._reader, self._writer = SqliteHandle(file), SqliteHandle(file)
         self._reads: Lane[Callable[[sqlite3.Connection], Any]] = Lane(
             self._read, self._rest, idle_s=60.0, most=_MAX_WAITING
@@ -160,13 +159,13 @@ class SqliteStore:
 
     async def usage(self, tenant: str | None) -> StoreStats:
         """See `ExactStore.usage`. Evictions are those of this process."""
-        name = rows.ALL if tenant is None else self._seal.pseudonym(tenant)
-        entries, held = await self._reads.do(lambda db: rows.totals(db, name))
+        name = ALL if tenant is None else self._seal.pseudonym(tenant)
+        entries, held = await self._reads.do(lambda db: totals(db, name, "entries"))
         return StoreStats(self.name, entries, held, self._evictions)
 
     async def ready(self) -> None:
         """See `ExactStore.ready`."""
-        await self._reads.do(lambda db: rows.totals(db, rows.ALL))
+        await self._reads.do(lambda db: totals(db, ALL, "entries"))
 
     async def close(self) -> None:
         """See `ExactStore.close`. Waits for the writes that were accepted."""

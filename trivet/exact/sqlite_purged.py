@@ -14,7 +14,8 @@ from collections.abc import Callable
 from trivet.exact.entry import Entry
 from trivet.exact.purges import key_label
 from trivet.exact.seal import Seal
-from trivet.exact.sqlite_rows import TOMBSTONES_KEPT, buried, label_names
+from trivet.exact.sqlite_rows import TOMBSTONES_KEPT, label_names
+from trivet.sqlite_tables import buried
 
 _AGAIN_S = 1.0
 """Seconds between two readings of all tombstones: where purges come faster, each get asks."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from trivet import sqlite_tables
 from trivet.exact.entry import Entry
 from trivet.exact.purges import FEED_KEPT, Changes, Purge, key_label, seal_purge, unseal_purge
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound
 from trivet.messages import ExactKey
 from trivet.sqlite_file import Schema
+from trivet.sqlite_tables import ALL
 
-ALL = b""
-"""The tenant column of the total over all tenants, and the name of the tombstones' floor."""
 CHUNK = 500
 """Rows that one transaction deletes at most, so that other writers get their turn."""
 TOMBSTONES_KEPT = 16384
@@ -108,19 +108,9 @@ def find(
     return found
 
 
-def buried(db: sqlite3.Connection, names: Sequence[bytes], created: float) -> bool:
-    """Whether one of the names was purged at `created` or later."""
-    marks = ",?" * (len(names) - 1)
-    found = db.execute(
-        f"SELECT 1 FROM tombstones WHERE name IN (?{marks}) AND at >= ?",  # noqa: S608
-        (*names, created),
-    )
-    return found.fetchone() is not None
-
-
 def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float) -> int:
     """Store a row within the tenant's and the store's bounds. Returns how many were evicted."""
-    if buried(db, (ALL, row.tenant, row.name, *row.labels), row.created):
+    if sqlite_tables.buried(db, (ALL, row.tenant, row.name, *row.labels), row.created):
         return 0
     delete(db, row.tenant, row.key)
     if not (_fits(row.size, bound) and _fits(row.size, most)) or row.stale_until <= now:
@@ -149,7 +139,7 @@ def delete(db: sqlite3.Connection, tenant: bytes, key: ExactKey) -> None:
 
 def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, entries: int) -> int:
     """Evict the least recently used until so much more fits. Returns how many went."""
-    held, held_bytes = recounted(db, tenant)
+    held, held_bytes = sqlite_tables.recounted(db, tenant, "entries")
     over = 0 if bound.entries is None else held + entries - bound.entries
     over_bytes = 0 if bound.bytes is None else held_bytes + size - bound.bytes
     if over <= 0 and over_bytes <= 0:
@@ -170,64 +160,10 @@ def make_room(db: sqlite3.Connection, tenant: bytes, bound: Bound, size: int, en
     return len(doomed)
 
 
-def totals(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    """Entries and bytes of a tenant, or of `ALL`."""
-    return _noted(db, tenant) or _counted(db, tenant)
-
-
-def recounted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    """The same. What somebody made no number is counted and noted anew."""
-    noted = _noted(db, tenant)
-    if noted is None:
-        noted = _counted(db, tenant)
-        db.execute("INSERT OR REPLACE INTO totals VALUES(?, ?, ?)", (tenant, *noted))
-    return noted
-
-
-def _noted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int] | None:
-    found = db.execute(
-        "SELECT CAST(entries AS INTEGER), CAST(bytes AS INTEGER), typeof(entries), typeof(bytes)"
-        " FROM totals WHERE tenant = ?",
-        (tenant,),
-    ).fetchone()
-    if found is None:
-        return None if tenant == ALL else (0, 0)
-    entries, held, *types = found
-    return (entries, held) if types == ["integer"] * 2 and min(entries, held) >= 0 else None
-
-
-def _counted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    where, given = ("", ()) if tenant == ALL else (" WHERE tenant = ?", (tenant,))
-    query = f"SELECT count(*), coalesce(sum(CAST(size AS INTEGER)), 0) FROM entries{where}"  # noqa: S608
-    entries, held = db.execute(query, given).fetchone()
-    return entries, held
-
-
 def bury(db: sqlite3.Connection, purge: Purge, seal: Seal) -> None:
     """Remember a purge for entries that come later, and tell the other processes."""
-    _bury(db, _name(purge, seal), purge.at)
-    extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
-    if extra > 0:
-        oldest = "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?"
-        latest = f"SELECT max(at) FROM ({oldest}) WHERE typeof(at) = 'real'"  # noqa: S608
-        floor = db.execute(latest, (ALL, extra)).fetchone()[0]
-        wanted = f"SELECT name FROM ({oldest})"  # noqa: S608
-        db.execute(f"DELETE FROM tombstones WHERE name IN ({wanted})", (ALL, extra))  # noqa: S608
-        if floor is not None:
-            refuse_before(db, floor)
+    sqlite_tables.bury(db, _name(purge, seal), purge.at, TOMBSTONES_KEPT)
     announce(db, purge, seal)
-
-
-def refuse_before(db: sqlite3.Connection, at: float) -> None:
-    """Store nothing that was created at `at` or before: what was purged then is not known here."""
-    _bury(db, ALL, at)
-
-
-def _bury(db: sqlite3.Connection, name: bytes, at: float) -> None:
-    db.execute(
-        "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
-        (name, at, at),
-    )
 
 
 def announce(db: sqlite3.Connection, purge: Purge, seal: Seal) -> None:

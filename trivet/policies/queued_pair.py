@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from trivet.errors import ConfigError, Problem
+from trivet.policies.json_lines import wrong_line
 from trivet.policies.model_base import Section
 
 
@@ -58,8 +58,4 @@ def read_queued(raw: bytes, file: str, line: int) -> QueuedPair:
     try:
         return QueuedPair.model_validate_json(raw)
     except ValidationError as error:
-        found = [
-            Problem(file, line, 1, ".".join(map(str, one["loc"])), one["msg"])
-            for one in error.errors(include_url=False, include_context=False, include_input=False)
-        ]
-        raise ConfigError(*found) from None
+        raise wrong_line(error, file, line) from None

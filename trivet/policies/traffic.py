@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from trivet.errors import ConfigError, Problem
 from trivet.messages import Api
+from trivet.policies.json_lines import wrong_line
 from trivet.policies.model_base import Section
 
 FORMAT: Final = 1
@@ -108,11 +109,7 @@ def read_line(raw: bytes, file: str, line: int) -> Traffic:
     try:
         return Traffic.model_validate_json(raw)
     except ValidationError as error:
-        found = [
-            Problem(file, line, 1, ".".join(map(str, one["loc"])), one["msg"])
-            for one in error.errors(include_url=False, include_context=False, include_input=False)
-        ]
-        raise ConfigError(*found) from None
+        raise wrong_line(error, file, line) from None
 
 
 def _wrong(file: str, line: int, field: str, message: str) -> ConfigError:

@@ -6,8 +6,10 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trivet import sqlite_tables
 from trivet.semantic.records import RecordBound
 from trivet.sqlite_file import Schema
+from trivet.sqlite_tables import ALL
 
 FEED_KEPT = 16384
 """Events that a feed remembers. A reader further behind is told to load a snapshot."""
@@ -15,8 +17,6 @@ TOMBSTONES_KEPT = 16384
 CHUNK = 256
 """Rows that one call reads or deletes at most."""
 _MOST_SEQ = 1 << 62
-EVERYBODY = b""
-"""The name of the tombstones' floor."""
 SCHEMA = Schema(
     version=1,
     tables=frozenset({"records", "labels", "tombstones", "gone", "feed", "totals", "file"}),
@@ -88,7 +88,9 @@ def put(
     """Store a record within its tenant's bound and the store's, unless it was purged."""
     db.execute("DELETE FROM records WHERE tenant = ? AND id = ?", (row.tenant, row.id))
     size, (most, all_most) = len(row.value), bound
-    if most < 1 or size > all_most.bytes or row.expires <= now or _buried(db, row):
+    if most < 1 or size > all_most.bytes or row.expires <= now:
+        return
+    if _gone(db, row):
         return
     _make_room(db, row, most, all_most)
     _rewind(db, "records")
@@ -103,24 +105,17 @@ def put(
     feed(db, kind, row.tenant, row.id, None)
 
 
-def _buried(db: sqlite3.Connection, row: Row) -> bool:
-    gone = db.execute("SELECT 1 FROM gone WHERE name = ?", (row.tenant + row.id.encode(),))
-    if gone.fetchone() is not None:
+def _gone(db: sqlite3.Connection, row: Row) -> bool:
+    if db.execute("SELECT 1 FROM gone WHERE name = ?", (row.tenant + row.id.encode(),)).fetchone():
         return True
-    names = (EVERYBODY, row.tenant, *row.labels)
-    marks = ",?" * (len(names) - 1)
-    found = db.execute(
-        f"SELECT 1 FROM tombstones WHERE name IN (?{marks}) AND at >= ?",  # noqa: S608
-        (*names, row.created),
-    )
-    return found.fetchone() is not None
+    return sqlite_tables.buried(db, (ALL, row.tenant, *row.labels), row.created)
 
 
 def _make_room(db: sqlite3.Connection, row: Row, most: int, all_most: RecordBound) -> None:
     """A tenant makes room out of its own; one that has nothing takes what expires next."""
     while True:
-        own, _ = _recounted(db, row.tenant)
-        entries, held = _recounted(db, b"")
+        own, _ = sqlite_tables.recounted(db, row.tenant, "records")
+        entries, held = sqlite_tables.recounted(db, ALL, "records")
         full = entries + 1 > all_most.entries or held + len(row.value) > all_most.bytes
         if own + 1 <= most and not full:
             return
@@ -132,39 +127,6 @@ def _make_room(db: sqlite3.Connection, row: Row, most: int, all_most: RecordBoun
         gone = db.execute(f"DELETE FROM records WHERE seq = ({oldest})", given)  # noqa: S608
         if not gone.rowcount:
             return
-
-
-def totals(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    """Records and bytes of a tenant, or of all for an empty name."""
-    return _noted(db, tenant) or _counted(db, tenant)
-
-
-def _recounted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    """The same. What somebody made no number is counted and noted anew."""
-    noted = _noted(db, tenant)
-    if noted is None:
-        noted = _counted(db, tenant)
-        db.execute("INSERT OR REPLACE INTO totals VALUES(?, ?, ?)", (tenant, *noted))
-    return noted
-
-
-def _noted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int] | None:
-    found = db.execute(
-        "SELECT CAST(entries AS INTEGER), CAST(bytes AS INTEGER), typeof(entries), typeof(bytes)"
-        " FROM totals WHERE tenant = ?",
-        (tenant,),
-    ).fetchone()
-    if found is None:
-        return (0, 0) if tenant else None
-    entries, held, *types = found
-    return (entries, held) if types == ["integer"] * 2 and min(entries, held) >= 0 else None
-
-
-def _counted(db: sqlite3.Connection, tenant: bytes) -> tuple[int, int]:
-    where, given = (" WHERE tenant = ?", (tenant,)) if tenant else ("", ())
-    query = f"SELECT count(*), coalesce(sum(CAST(size AS INTEGER)), 0) FROM records{where}"  # noqa: S608
-    entries, held = db.execute(query, given).fetchone()
-    return entries, held
 
 
 def remove(db: sqlite3.Connection, tenant: bytes, record_id: str, value: bytes) -> None:
@@ -182,17 +144,7 @@ def purge(
 ) -> None:
     """Remember a purge for records that come later, delete what is there, and say so."""
     name = tenant if label is None else label
-    _bury(db, name, at)
-    extra = db.execute("SELECT count(*) FROM tombstones").fetchone()[0] - TOMBSTONES_KEPT
-    if extra > 0:
-        oldest = "SELECT name, at FROM tombstones WHERE name <> ? ORDER BY at LIMIT ?"
-        given = (EVERYBODY, extra)
-        latest = f"SELECT max(at) FROM ({oldest}) WHERE typeof(at) = 'real'"  # noqa: S608
-        floor = db.execute(latest, given).fetchone()[0]
-        wanted = f"SELECT name FROM ({oldest})"  # noqa: S608
-        db.execute(f"DELETE FROM tombstones WHERE name IN ({wanted})", given)  # noqa: S608
-        if floor is not None:
-            refuse_before(db, floor)
+    sqlite_tables.bury(db, name, at, TOMBSTONES_KEPT)
     wanted = "SELECT seq FROM records WHERE tenant = ? AND created <= ?"
     if label is not None:
         wanted = (
@@ -200,18 +152,6 @@ def purge(
         )
     db.execute(f"DELETE FROM records WHERE seq IN ({wanted})", (name, at))  # noqa: S608
     feed(db, "event", None, None, value)
-
-
-def refuse_before(db: sqlite3.Connection, at: float) -> None:
-    """Take in nothing that was created at `at` or before: what was purged then is not known."""
-    _bury(db, EVERYBODY, at)
-
-
-def _bury(db: sqlite3.Connection, name: bytes, at: float) -> None:
-    db.execute(
-        "INSERT INTO tombstones VALUES(?, ?) ON CONFLICT(name) DO UPDATE SET at = max(at, ?)",
-        (name, at, at),
-    )
 
 
 def feed(

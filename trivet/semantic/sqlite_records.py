@@ -34,6 +34,7 @@ from trivet.semantic.records import (
 )
 from trivet.semantic.types import Record
 from trivet.sqlite_file import SqliteFile, SqliteHandle, transaction
+from trivet.sqlite_tables import ALL, refuse_before, totals
 from trivet.telemetry import EntryRejected, Observer, ignore
 
 _T = TypeVar("_T")
@@ -64,7 +65,7 @@ class SqliteRecords:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trivet-records")
         self._closed = False
         self._handle = SqliteHandle(
-            SqliteFile(path, rows.SCHEMA, busy_s, lambda db: rows.refuse_before(db, clock()))
+            SqliteFile(path, rows.SCHEMA, busy_s, lambda db: refuse_before(db, clock()))
         )
 
     async def publish(self, event: Event) -> None:
@@ -93,7 +94,7 @@ class SqliteRecords:
         """See `RecordStore.snapshot`."""
 
         def work(db: sqlite3.Connection) -> tuple[str, int, int]:
-            count, _ = rows.totals(db, b"")
+            count, _ = totals(db, ALL, "records")
             return f"{self._token(db)}:{rows.last(db)}", count, rows.newest(db)
 
         cursor, count, until = await self._run(work)
