@@ -19,6 +19,37 @@ import openai
 
 from trivet.middleware.mock_upstream.run import running
 
+HANDBOOK = """\
+You answer for the support desk of a small airline. Rules of the desk:
+- Greet the caller by name where you know it, and by nothing else where you do not.
+- A cabin bag may weigh eight kilograms and measures at most 55 by 40 by 23 centimetres.
+- A checked bag may weigh 23 kilograms; up to 32 kilograms it costs 40 euros more.
+- Nothing above 32 kilograms is carried, because people have to lift it by hand.
+- Musical instruments travel in the cabin if a seat was bought for them.
+- Skis and bicycles are announced two days before the flight and cost 50 euros each way.
+- Small animals travel in the cabin in a soft bag of at most six kilograms with the animal.
+- Guide dogs travel free of charge and need no bag, but papers of their training.
+- Online check-in opens 48 hours before departure and closes one hour before it.
+- The desk at the airport closes 40 minutes before departure, the gate 15 minutes before.
+- A name may be corrected once, free of charge, as long as it stays the same person.
+- A flight may be moved to another day for 60 euros and the difference in fare.
+- A ticket of the light fare cannot be moved, but its taxes are paid back on request.
+- After a delay of two hours callers get a voucher for food and two phone calls.
+- After a delay of three hours they may claim money unless the weather was the cause.
+- After a delay of five hours they may give the ticket back and are paid in full.
+- Where a night falls into the delay we pay for the hotel and the way to it and back.
+- Lost bags are reported at the desk in the arrivals hall before leaving the airport.
+- A bag that is not found after 21 days counts as lost, and is paid for by its weight.
+- Children under two sit on a lap and pay a tenth of the fare; each adult takes one.
+- Children from five to eleven may fly alone if an adult brings and another meets them.
+- Callers who need a wheelchair say so 48 hours before, so that one is at the kerb.
+- Medicine that has to stay cold may be given to the crew in a closed and labelled box.
+- Meals without meat, without gluten or without nuts are ordered a day before.
+- Never promise what these rules do not hold; offer to ask a colleague instead.
+- Answer in one short sentence and in the language in which you were asked.
+"""
+"""A system prompt as long as those of real desks: each request begins with it."""
+
 FRANCE = "What is the capital of France?"
 GERMANY = "What is the capital of Germany?"
 
@@ -91,7 +122,9 @@ def message(client: anthropic.Anthropic, model: str, question: str, stream: bool
         headers, answer = raw.headers, raw.parse().to_dict()
     usage: Any = answer["usage"]
     content: Any = answer["content"]
-    tokens = usage["input_tokens"] + usage["output_tokens"]
+    read = usage.get("cache_read_input_tokens") or 0
+    written = usage.get("cache_creation_input_tokens") or 0
+    tokens = usage["input_tokens"] + read + written + usage["output_tokens"]
     return Sent(headers.get("cache-status", ""), content[0]["text"], tokens)
 
 
@@ -119,6 +152,60 @@ def steps(base_url: str, model: str) -> list[Step]:
         Step("France, by Anthropic's SDK", lambda: message(claude, model, FRANCE, stream=False)),
         Step("the same, as a stream", lambda: message(claude, model, FRANCE, stream=True)),
     ]
+
+
+@dataclass(frozen=True)
+class First:
+    """How a streamed answer began."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    seconds: float
+    """From sending the request to the first text."""
+
+
+def first_text(client: openai.OpenAI, model: str, question: str) -> First:
+    """Ask for a stream behind the long system prompt."""
+    messages: Any = [
+        {"role": "system", "content": HANDBOOK},
+        {"role": "user", "content": question},
+    ]
+    began, seconds, usage = time.perf_counter(), 0.0, None
+    for chunk in client.chat.completions.create(
+        model=model,
+        messages=messages,
+        temperature=0,
+        max_tokens=12,
+        stream=True,
+        stream_options={"include_usage": True},
+    ):
+        if chunk.choices and chunk.choices[0].delta.content and not seconds:
+            seconds = time.perf_counter() - began
+        usage = chunk.usage or usage
+    details = usage.prompt_tokens_details if usage else None
+    cached = details.cached_tokens if details else 0
+    return First(usage.prompt_tokens if usage else 0, cached or 0, seconds)
+
+
+def prefixes(base_url: str, model: str) -> None:
+    """Different questions behind one long system prompt: the model reads it once a tenant."""
+    row = "{:>2}  {:<36} {:<8} {:>13} {:>14} {:>13}".format
+    print("\nThe prefix tier: new questions, all behind the same long system prompt.\n")
+    print(row("", "question", "tenant", "prompt tokens", "of them cached", "first token"))
+    script = [
+        ("team-a", "How heavy may my cabin bag be?"),
+        ("team-a", "Can I take my skis along?"),
+        ("team-a", "When does online check-in open?"),
+        ("team-b", "How heavy may my cabin bag be?"),
+        ("team-b", "Does my guide dog fly free?"),
+    ]
+    for number, (tenant, question) in enumerate(script, 1):
+        client = openai.OpenAI(base_url=f"{base_url}/v1", api_key=tenant, max_retries=0)
+        told = first_text(client, model, question)
+        shown = f"{1000 * told.seconds:,.0f} ms"
+        counts = (str(told.prompt_tokens), str(told.cached_tokens))
+        print(row(number, question, tenant, *counts, shown), flush=True)
+    print("\nThe first of each tenant finds nothing: no tenant's prompts speed up another's.")
 
 
 def became(status: str) -> tuple[str, str, bool]:
@@ -173,6 +260,7 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     asked = parser.parse_args()
     run(asked.base_url, asked.model)
+    prefixes(asked.base_url, asked.model)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""What `make demo` runs: a model, the proxy in front of it, and `demo.py` through both.
+"""What `make demo` runs: `trivet serve --engine`, which is a proxy with a model behind it, and
+`demo.py` through both.
 
-Leaves both up until Ctrl-C, which stops them. Their logs are in `.demo/`.
+Leaves them up until Ctrl-C, which stops them. Their log is in `.demo/`.
 """
 
 from __future__ import annotations
@@ -115,24 +116,21 @@ def demonstrate(children: list[Child], asked: argparse.Namespace) -> None:
     ):
         check_free(port, variable)
     FILES.mkdir(exist_ok=True)
-    engine = f"http://127.0.0.1:{asked.engine_port}"
     proxy = f"http://127.0.0.1:{asked.port}"
     admin = f"http://127.0.0.1:{asked.port + 1}"
-    where = ("--port", str(asked.engine_port))
-    children.append(Child("engine", "engine", "serve", "--model", MODEL, *where))
-    children[-1].wait_ready(f"{engine}/healthz", 300, "loading the model")
-    ports = ("--port", str(asked.port), "--admin-port", str(asked.port + 1))
-    children.append(Child("proxy", "serve", "--upstream", engine, *ports, "--store", "memory"))
-    children[-1].wait_ready(f"{admin}/readyz", 30, "starting the proxy")
+    ports = ("--port", str(asked.port), "--engine-port", str(asked.engine_port))
+    children.append(Child("trivet", "serve", "--engine", MODEL, *ports, "--store", "memory"))
+    children[-1].wait_ready(f"{admin}/readyz", 300, "loading the model")
 
     sys.path.insert(0, str(HERE))
     import demo
 
     demo.run(proxy, MODEL)
+    demo.prefixes(proxy, MODEL)
     if asked.once:
         print("\nDone (--once): the proxy and the model stop now.", flush=True)
         return
-    print(_farewell(proxy, admin), flush=True)
+    print(_farewell(proxy, admin, asked.engine_port), flush=True)
     while True:
         time.sleep(0.5)
         for child in children:
@@ -140,13 +138,13 @@ def demonstrate(children: list[Child], asked: argparse.Namespace) -> None:
                 raise DemoError(child.obituary())
 
 
-def _farewell(proxy: str, admin: str) -> str:
+def _farewell(proxy: str, admin: str, engine_port: int) -> str:
     question = '[{"role": "user", "content": "What is the capital of Japan?"}]'
     return f"""
 The proxy is up. Point an SDK at it:
   OpenAI      base_url = {proxy}/v1
   Anthropic   base_url = {proxy}
-  metrics     {admin}/metrics
+  metrics     {admin}/metrics, and the engine's: http://127.0.0.1:{engine_port}/metrics
 Try it, twice (the second time Cache-Status says `hit`):
   curl -si {proxy}/v1/chat/completions \\
     -H 'authorization: Bearer me' -H 'content-type: application/json' \\

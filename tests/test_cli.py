@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 from trivet.cli import FINDING, USAGE, main
 from trivet.errors import StoreError
 from trivet.middleware.config import ServerConfig
+from trivet.middleware.engine_process import EngineCommand
 from trivet.policies.keygen import key_hash
+from trivet.prefix.engine.serving import ServeOptions
 
 CHAT = {"model": "m", "temperature": 0, "messages": [{"role": "user", "content": "hi"}]}
 
@@ -274,7 +276,7 @@ class TestServe:
     @pytest.fixture
     def served(self, monkeypatch: pytest.MonkeyPatch) -> list[ServerConfig]:
         seen: list[ServerConfig] = []
-        monkeypatch.setattr("trivet.middleware.run.run", seen.append)
+        monkeypatch.setattr("trivet.middleware.run.run", lambda config, engine: seen.append(config))
         return seen
 
     def test_flags_become_the_config(self, served: list[ServerConfig]) -> None:
@@ -334,6 +336,25 @@ class TestTold:
 
     def test_the_engine_gets_its_flags(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
-        monkeypatch.setattr("trivet.prefix.engine.server.run", lambda *given: seen.append(given))
-        assert run("engine", "serve", "--port", "9101").exit_code == 0
-        assert seen == [("smollm2", "127.0.0.1", 9101)]
+        monkeypatch.setattr("trivet.prefix.engine.serving.run", seen.append)
+        assert run("engine", "serve", "--port", "9101", "--kv-memory", "512MiB").exit_code == 0
+        assert seen == [ServeOptions("smollm2", port=9101, kv_memory=512 << 20)]
+
+    def test_a_size_that_is_none_is_a_wrong_usage(self) -> None:
+        result = run("engine", "serve", "--kv-memory", "much")
+        assert result.exit_code == USAGE
+        assert "--kv-memory" in result.output
+
+    def test_serve_runs_an_engine_where_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Any] = []
+        monkeypatch.setattr("trivet.middleware.run.serve", lambda *given: seen.append(given[-1]))
+        options = ("--engine-port", "9200", "--engine-options", "--kv-memory '4 GiB'")
+        assert run("serve", "--engine", "m", *options).exit_code == 0
+        assert run("serve", "--upstream", "http://a").exit_code == 0
+        assert seen == [EngineCommand("m", 9200, ("--kv-memory", "4 GiB")), None]
+
+    @pytest.mark.parametrize(
+        "flags", [("--engine-port", "1"), ("--engine", "m", "--engine-options", "'")]
+    )
+    def test_options_of_no_engine_are_a_wrong_usage(self, flags: tuple[str, ...]) -> None:
+        assert run("serve", *flags).exit_code == USAGE

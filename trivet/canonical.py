@@ -44,6 +44,11 @@ def parse(raw: bytes) -> Json:
     could read differently: duplicate keys, numbers that no double holds, nesting beyond
     `MAX_DEPTH`. Raises 413 for more than `_MAX_VALUES` values.
     """
+    return read(raw)[0]
+
+
+def read(raw: bytes) -> tuple[Json, bool]:
+    """`parse`, and whether `raw` is the very text that `dump` gives for the value."""
     if len(raw) > _MAX_VALUES and sum(map(raw.count, (b",", b"{", b"["))) > _MAX_VALUES:
         raise RequestError(413, "The JSON body has too many values.")
     try:
@@ -51,10 +56,10 @@ def parse(raw: bytes) -> Json:
         if orjson.dumps(value) == raw:
             # A text equal to its own compact form has no duplicate key and no number that was
             # rounded: both would have changed it.
-            return value
+            return value, True
     except (orjson.JSONDecodeError, TypeError):
         pass  # The strict parser below decides, and names the place.
-    return _parse_strict(raw)
+    return _parse_strict(raw), False
 
 
 def _parse_strict(raw: bytes) -> Json:

@@ -6,15 +6,21 @@ Exit codes: 0 fine, 1 a finding, 2 wrong usage or config, or a model that is not
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trivet.errors import CacheError, ConfigError, EmbedderError
 from trivet.eval.commands import eval_group
+from trivet.prefix.engine.commands import engine_group
+
+if TYPE_CHECKING:
+    from trivet.middleware.engine_process import EngineCommand
 
 FINDING, USAGE = 1, 2
 
@@ -38,7 +44,8 @@ class _Told(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("trivet"):
                 raise
-            extra = "pip install 'trivet[semantic,report]' (from a clone: '.[semantic,report]')"
+            # Where Trivet is installed, from a clone or a wheel, pip adds what this names.
+            extra = "pip install 'trivet[semantic,report]'"
             click.echo(f"error: {error.name} is not installed: {extra}", err=True)
             sys.exit(USAGE)
 
@@ -54,6 +61,13 @@ def main() -> None:
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="Server config file."
 )
+@click.option(
+    "--engine", metavar="PATH_OR_NAME", help="Run an engine with this model too, and ask it."
+)
+@click.option("--engine-port", type=click.IntRange(0, 65535), default=0, help="[default: port + 2]")
+@click.option(
+    "--engine-options", default="", metavar="TEXT", help="Options of `trivet engine serve`."
+)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="[default: 8080]")
 @click.option("--admin-host", help="[default: 127.0.0.1]")
@@ -64,11 +78,30 @@ def main() -> None:
 @click.option("--log-requests", is_flag=True, default=None, help="One log line per request.")
 @click.option("--log-format", type=click.Choice(["console", "json"]))
 def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) -> None:
-    """Run the proxy in front of one or more upstreams."""
+    """Run the proxy in front of one or more upstreams.
+
+    SIGTERM lets open answers end; SIGHUP reads the policies again, at once.
+    """
+    # Until there is something to reload it must not end the process.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from trivet.middleware.run import serve as run
 
     flags["store.url"] = flags.pop("store")
-    run(config_file, upstreams, flags)
+    run(config_file, upstreams, flags, _engine_of(flags))
+
+
+def _engine_of(flags: dict[str, Any]) -> EngineCommand | None:
+    model, port, options = (flags.pop(name) for name in ("engine", "engine_port", "engine_options"))
+    if model is None:
+        if port or options:
+            raise click.UsageError("--engine-port and --engine-options go with --engine.")
+        return None
+    from trivet.middleware.engine_process import EngineCommand
+
+    try:
+        return EngineCommand(model, port, tuple(shlex.split(options)))
+    except ValueError as error:
+        raise click.UsageError(f"--engine-options: {error}") from None
 
 
 @main.command()
@@ -79,27 +112,12 @@ def upstream(host: str, port: int, delay_ms: int) -> None:
     """Run the built-in upstream for tests and trials. It is not a model.
 
     A request can ask it to misbehave: the header `x-mock: delay=200; status=503`, or a model named
-    `mock+delay=200`. GET / lists the commands.
+    `mock+delay=200`. GET / lists the commands. The header `baggage: mock=status%3D503` does the
+    same and is in no cache key: it shows what a proxy does with a question that it has answered.
     """
     from trivet.middleware.mock_upstream.run import run
 
     run(host, port, delay_ms)
-
-
-@main.group()
-def engine() -> None:
-    """Serve a local model."""
-
-
-@engine.command("serve")
-@click.option("--model", default="smollm2", show_default=True, help="smollm2, a GGUF, or a folder.")
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", type=click.IntRange(0, 65535), default=9100, show_default=True)
-def engine_serve(model: str, host: str, port: int) -> None:
-    """Serve a model behind the OpenAI chat route, one request at a time."""
-    from trivet.prefix.engine.server import run
-
-    run(model, host, port)
 
 
 @main.command()
@@ -191,6 +209,7 @@ def _why_none(which: Mapping[str, str | None]) -> str:
     return "" if any(which.values()) else ": no tenant of that name has any here"
 
 
+main.add_command(engine_group)
 main.add_command(eval_group)
 
 if __name__ == "__main__":

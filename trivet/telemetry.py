@@ -87,8 +87,7 @@ class PolicyReload:
     """The findings, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collapse:
+class Collapse(NamedTuple):
     """A flight changed: `lead`, `follow`, `reelect`, `own-call`, `abandoned`."""
 
     kind: Literal["lead", "follow", "reelect", "own-call", "abandoned"]

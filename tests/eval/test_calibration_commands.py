@@ -81,6 +81,26 @@ class TestCalibrate:
         found = load_calibration(out)
         assert (found.threshold, found.needed) == (None, 99)
 
+    def test_pairs_that_more_of_will_not_help_are_told_as_that_and_nothing_else(
+        self, tmp_path: Path
+    ) -> None:
+        bad = [replace(one, same=at % 2 == 0) for at, one in enumerate(pairs(40, True))]
+        file, out = written(tmp_path / "p.jsonl", bad), tmp_path / "c.json"
+        result = run("calibrate", file, "--target-false-hits", 0.02, "-o", out)
+        assert result.exit_code == 1
+        told = result.output
+        assert told.startswith("cannot be certified: too many false hits\n")
+        assert "more pairs like these will hardly help: look at the labels" in told
+        for contradiction in ("needed", "it takes", "certify", "held out"):
+            assert contradiction not in told
+
+    def test_what_was_tested_and_what_comes_nearest_are_told_apart(self, tmp_path: Path) -> None:
+        file, out = written(tmp_path / "p.jsonl", pairs(50, True)), tmp_path / "c.json"
+        told = run("calibrate", file, "--target-false-hits", 0.02, "-o", out).output
+        assert "nearest: chain cosine over embedder" in told
+        assert "50 pairs looked at" in told
+        assert "only verifier was tested. It missed the target; cosine" in " ".join(told.split())
+
     def test_json_has_the_artefact_and_how_it_came_about(self, tmp_path: Path) -> None:
         file, out = written(tmp_path / "p.jsonl", pairs(50, True)), tmp_path / "c.json"
         result = run("calibrate", file, "--target-false-hits", 0.02, "-o", out, "--json")

@@ -17,6 +17,7 @@ from traffic_rows import row, write
 
 from trivet.cli import main
 from trivet.eval.calibrate import Wanted, auto, calibrate
+from trivet.eval.calibration_runs import calibrated
 from trivet.eval.pair_files import PairFile
 from trivet.eval.pairs import LabelledPair
 from trivet.policies.calibration import Calibration, load_calibration
@@ -86,6 +87,24 @@ def test_the_chain_without_a_name_is_a_wrong_usage_that_names_the_option(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("command", ["sweep", "calibrate", "label", "replay"])
+def test_a_name_that_no_chain_would_ask_is_a_wrong_usage(
+    tmp_path: Path, asked: Path, log: Path, command: str
+) -> None:
+    out = tmp_path / "out"
+    arguments: dict[str, tuple[object, ...]] = {
+        "sweep": (asked,),
+        "calibrate": (asked, *TARGET, "-o", out),
+        "label": (log, "-o", out),
+        "replay": (log,),
+    }
+    result = run(command, *arguments[command], "--chain", "rules", "--cross-encoder", "x", *WORDS)
+    assert result.exit_code == 2
+    told = " ".join(result.output.split())
+    assert "--cross-encoder goes with --chain cross-encoder; the chain here is rules." in told
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("command", ["score", "label", "replay", "compare"])
 def test_so_is_a_calibration_of_it_that_names_none(
     tmp_path: Path, asked: Path, log: Path, cal: Path, model: Path, command: str
@@ -120,13 +139,9 @@ def test_a_calibration_keeps_the_name_and_is_scored_by_it(asked: Path, cal: Path
     assert len(json.loads(result.stdout)["rows"]) == 40
 
 
-def test_a_calibration_of_another_chain_keeps_no_name(
-    tmp_path: Path, asked: Path, model: Path
-) -> None:
-    out = tmp_path / "out.json"
-    named = ("--cross-encoder", model)
-    run("calibrate", asked, *TARGET, "-o", out, "--chain", "rules", *WORDS, *named)
-    assert load_calibration(out).cross_encoder is None
+def test_a_calibration_of_another_chain_keeps_no_name(asked: Path, model: Path) -> None:
+    wanted = Wanted(0.5, 0.5, "bag-of-words", cross_encoder=str(model))
+    assert calibrated(asked, "rules", wanted).calibration.cross_encoder is None
 
 
 def test_a_replay_takes_the_name_of_the_policy(

@@ -108,6 +108,16 @@ class StoreContract:
         assert await held(store, "late", "fresh") == ["fresh"]
         assert await held(store, "late", tenant="t2") == ["late"]
 
+    async def test_a_put_says_whether_it_stored_and_why_not(self, store: ExactStore) -> None:
+        assert await store.put(entry("a"), FREE) == ""
+        assert await store.put(entry("big"), Bound(bytes=10)) == "too-large"
+        assert await store.put(entry("old", expires=NOW - 1, stale_until=NOW), FREE) == "expired"
+        await store.purge("t1", "tag:x", NOW)
+        late = entry("late", labels=frozenset({"tag:x"}))
+        assert await store.put(late, FREE) == "purged"
+        assert await store.put(entry("b"), FREE) == ""
+        assert await held(store, "a", "big", "old", "late", "b") == ["a", "b"]
+
     async def test_an_entry_created_before_a_purge_of_its_label_is_not_kept_after_it(
         self, store: ExactStore
     ) -> None:

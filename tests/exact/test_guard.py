@@ -44,9 +44,9 @@ class Frail(MemoryStore):
         await self._meet("get")
         return await super().get(tenant, key)
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         await self._meet("put")
-        await super().put(entry, bound)
+        return await super().put(entry, bound)
 
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
         await self._meet("purge")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from entries import NOW, Clock, entry, key
@@ -32,6 +33,7 @@ class Back(MemoryStore):
         self.gets = 0
         self.trouble: StoreError | None = None
         self.gate: asyncio.Event | None = None
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         self.gets += 1
@@ -42,10 +44,12 @@ class Back(MemoryStore):
             await self.gate.wait()
         return found
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         if self.trouble:
             raise self.trouble
-        await super().put(entry, bound)
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return await super().put(entry, bound)
 
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
         if self.trouble:
@@ -98,6 +102,26 @@ async def test_trouble_behind_leaves_what_is_in_front(rig: Rig) -> None:
     assert await held(rig.store, "a", "b") == ["a", "b"]
     with pytest.raises(StoreError, match="open"):
         await rig.store.get("t1", key("c"))
+    await rig.store.close()
+
+
+async def test_what_the_back_refuses_is_not_served_from_the_front(rig: Rig) -> None:
+    await rig.back.purge("t1", None, NOW)
+    assert await rig.store.put(entry("a"), FREE) == "purged"
+    assert await held(rig.front, "a") == []
+    await rig.store.close()
+
+
+async def test_what_was_purged_here_is_not_put_behind(rig: Rig) -> None:
+    await rig.front.purge("t1", None, NOW)
+    assert await rig.store.put(entry("a"), FREE) == "purged"
+    assert await held(rig.back, "a") == []
+    await rig.store.close()
+
+
+async def test_a_purge_that_comes_while_the_back_stores_is_told(rig: Rig) -> None:
+    rig.back.meanwhile = lambda: rig.front.purge("t1", None, NOW)
+    assert await rig.store.put(entry("a"), FREE) == "purged"
     await rig.store.close()
 
 

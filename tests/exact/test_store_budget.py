@@ -31,9 +31,10 @@ class Slow(MemoryStore):
         self.broken = False
         self.puts = 0
 
-    async def put(self, entry: object, bound: Bound) -> None:
+    async def put(self, entry: object, bound: Bound) -> str:
         self.puts += 1
         await self.gate.wait()
+        return ""
 
     async def get(self, tenant: str, key: ExactKey) -> None:
         if self.broken:
@@ -58,9 +59,10 @@ async def test_a_write_that_its_caller_no_longer_waits_for_is_finished(
     store = Slow()
     done: list[str] = []
 
-    async def put(entry: object, bound: Bound) -> None:
+    async def put(entry: object, bound: Bound) -> str:
         await store.gate.wait()
         done.append("stored")
+        return ""
 
     monkeypatch.setattr(store, "put", put)
     tier = ExactTier(store, ignore, patience_s=0.01)

@@ -24,6 +24,7 @@ class OddStore(MemoryStore):
         super().__init__()
         self.given = given
         self.late = late
+        self.refused = ""
         self.kept: list[Entry] = []
         self.deleted: list[ExactKey] = []
 
@@ -32,11 +33,12 @@ class OddStore(MemoryStore):
             raise self.given
         return self.given
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         await asyncio.sleep(self.late)
         if isinstance(self.given, StoreError):
             raise self.given
         self.kept.append(entry)
+        return self.refused
 
     async def delete(self, tenant: str, key: ExactKey) -> None:
         self.deleted.append(key)
@@ -146,6 +148,11 @@ class TestKeep:
 
     async def test_a_store_in_trouble_gives_its_reason(self) -> None:
         assert await tier(OddStore(StoreError("full")))[0].keep(entry(), Bound()) == "store-full"
+
+    async def test_what_the_store_refuses_is_told_with_its_reason(self) -> None:
+        store = OddStore()
+        store.refused = "purged"
+        assert await tier(store)[0].keep(entry(), Bound()) == "purged"
 
     async def test_a_slow_store_does_not_hold_the_caller_and_keeps_the_answer(self) -> None:
         store = OddStore(late=0.1)

@@ -91,7 +91,8 @@ class Proxy:
         headers = {
             name: options.pop(name)
             for name in list(options)
-            if name.startswith(("x_", "trivet_", "cache_control")) or name in ("key", "timeout")
+            if name.startswith(("x_", "trivet_", "cache_control"))
+            or name in ("baggage", "key", "timeout")
         }
         return self.post("/v1/chat/completions", chat_body(text, **options), **headers)
 

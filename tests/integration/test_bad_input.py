@@ -298,3 +298,20 @@ def test_pragma_no_cache_and_min_fresh_ask_for_a_new_answer(proxy: Proxy) -> Non
         "stored": True,
         "detail": "min-fresh",
     }
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_request_without_messages_gets_the_providers_own_word_and_is_not_cached(
+    proxy: Proxy, path: str, stream: bool
+) -> None:
+    body = {"model": "mock", "max_tokens": 5, "temperature": 0, "messages": [], "stream": stream}
+    assert proxy.mock is not None
+    before = proxy.mock.calls.total
+    for _ in range(2):
+        reply = proxy.post(path, body)
+        assert reply.status == 400
+        assert reply.headers["x-trivet-mock"] == "not-a-model"
+        assert reply.json["error"]["message"]
+        assert reply.exact == {"fwd": "bypass", "detail": "no-messages"}
+    assert proxy.mock.calls.total == before + 2

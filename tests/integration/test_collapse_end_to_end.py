@@ -10,6 +10,8 @@ import pytest
 from proxy import Proxy, chat_body, serving
 from raw_http import Answer, connect, head, post
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 pytestmark = pytest.mark.alone
 
 
@@ -33,7 +35,9 @@ def calls(proxy: Proxy) -> int:
 
 async def many(proxy: Proxy, count: int, text: str, *, stream: bool, mock: str) -> list[Answer]:
     body = chat_body(text, stream=stream)
-    return await asyncio.gather(*(post(proxy.url, body, x_mock=mock) for _ in range(count)))
+    return await asyncio.gather(
+        *(post(proxy.url, body, baggage=in_baggage(mock)) for _ in range(count))
+    )
 
 
 def text_of(answer: Answer) -> str:
@@ -72,9 +76,9 @@ def test_a_follower_gets_the_stream_from_its_first_byte(proxy: Proxy) -> None:
     mock = "tokens=20; slow-chunks=50"
 
     async def lead_and_follow() -> tuple[Answer, Answer]:
-        leader = asyncio.create_task(post(proxy.url, body, x_mock=mock))
+        leader = asyncio.create_task(post(proxy.url, body, baggage=in_baggage(mock)))
         await asyncio.sleep(0.4)
-        return await asyncio.gather(leader, post(proxy.url, body, x_mock=mock))
+        return await asyncio.gather(leader, post(proxy.url, body, baggage=in_baggage(mock)))
 
     led, followed = asyncio.run(lead_and_follow())
     assert calls(proxy) == 1
@@ -89,7 +93,9 @@ def test_each_follower_has_ids_of_its_own(proxy: Proxy) -> None:
 
     async def ask() -> list[Answer]:
         mock = "delay=300"
-        return await asyncio.gather(*(post(proxy.url, body, x_mock=mock) for _ in range(5)))
+        return await asyncio.gather(
+            *(post(proxy.url, body, baggage=in_baggage(mock)) for _ in range(5))
+        )
 
     answers = asyncio.run(ask())
     assert calls(proxy) == 1
@@ -113,9 +119,9 @@ def test_the_leader_may_leave_while_a_follower_waits(proxy: Proxy) -> None:
 
     async def lead_and_leave() -> Answer:
         reader, writer = await connect(proxy.url)
-        writer.write(head(proxy.url, data, x_mock=mock) + data)
+        writer.write(head(proxy.url, data, baggage=in_baggage(mock)) + data)
         await reader.readuntil(b"data:")
-        follower = asyncio.create_task(post(proxy.url, body, x_mock=mock))
+        follower = asyncio.create_task(post(proxy.url, body, baggage=in_baggage(mock)))
         await asyncio.sleep(0.1)
         writer.close()
         return await follower
@@ -148,7 +154,12 @@ def test_two_tenants_never_share_a_flight(proxy: Proxy) -> None:
     async def ask() -> list[Answer]:
         return await asyncio.gather(
             *(
-                post(proxy.url, body, x_mock="delay=300", authorization=f"Bearer sk-{number % 2}")
+                post(
+                    proxy.url,
+                    body,
+                    baggage=in_baggage("delay=300"),
+                    authorization=f"Bearer sk-{number % 2}",
+                )
                 for number in range(20)
             )
         )
@@ -176,7 +187,11 @@ def test_two_machines_collapse_through_redis(redis_url: str) -> None:
         async def ask() -> list[Answer]:
             return await asyncio.gather(
                 *(
-                    post((first, second)[number % 2].url, body, x_mock="delay=1000; tokens=10")
+                    post(
+                        (first, second)[number % 2].url,
+                        body,
+                        baggage=in_baggage("delay=1000; tokens=10"),
+                    )
                     for number in range(40)
                 )
             )

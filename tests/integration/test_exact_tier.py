@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from proxy import Proxy, chat_body, serving
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Proxy]:
@@ -80,7 +82,7 @@ def test_an_incomplete_answer_is_passed_on_and_never_stored(
     proxy: Proxy, commands: str, reason: str
 ) -> None:
     text = f"bad answer {reason}"
-    first = proxy.chat(text, x_mock=commands)
+    first = proxy.chat(text, baggage=in_baggage(commands))
     second = proxy.chat(text)
     assert first.status == 200
     assert first.exact == {"fwd": "miss", "detail": reason}
@@ -92,7 +94,7 @@ def test_an_upstream_error_keeps_its_status_and_body_and_is_not_stored(
     proxy: Proxy, status: int
 ) -> None:
     text = f"error {status}"
-    first = proxy.chat(text, x_mock=f"status={status}; retry-after=7")
+    first = proxy.chat(text, baggage=in_baggage(f"status={status}; retry-after=7"))
     assert first.status == status
     assert first.headers["retry-after"] == "7"
     assert first.json["error"]["message"]
@@ -212,7 +214,7 @@ def test_usage_that_trivet_asked_for_is_not_shown_to_who_did_not_ask(proxy: Prox
 
 
 def test_a_stream_that_ends_early_is_not_stored(proxy: Proxy) -> None:
-    proxy.chat("ends early", stream=True, x_mock="end=2")
+    proxy.chat("ends early", stream=True, baggage=in_baggage("end=2"))
     assert proxy.chat("ends early").exact == {"fwd": "miss", "stored": True}
 
 

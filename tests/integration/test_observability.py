@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from proxy import Proxy, serving
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 SECRET_TEXT = "my-very-private-question"
 
 
@@ -39,7 +41,7 @@ def test_requests_are_counted_by_tier_outcome_and_reason(proxy: Proxy) -> None:
     proxy.chat("counted")
     proxy.chat("counted")
     proxy.chat("counted", temperature=1)
-    proxy.chat("counted too", x_mock="length")
+    proxy.chat("counted too", baggage=in_baggage("length"))
     name = "trivet_requests_total"
     assert total(proxy, name, outcome="hit", tier="exact", reason="") >= 1
     assert total(proxy, name, outcome="miss", reason="") >= 1
@@ -59,16 +61,16 @@ def test_tokens_saved_are_those_of_the_recorded_answer(proxy: Proxy) -> None:
 
 def test_a_hit_of_unknown_usage_counts_as_unknown_and_not_as_zero(proxy: Proxy) -> None:
     before = total(proxy, "trivet_usage_unknown_total")
-    proxy.chat("no usage", x_mock="no-usage")
+    proxy.chat("no usage", baggage=in_baggage("no-usage"))
     assert proxy.chat("no usage").exact["hit"] is True
     assert total(proxy, "trivet_usage_unknown_total") > before
 
 
 def test_no_prompt_and_no_answer_reaches_the_log_or_the_metrics(proxy: Proxy) -> None:
-    reply = proxy.chat(SECRET_TEXT, x_mock="echo", user=SECRET_TEXT)
+    reply = proxy.chat(SECRET_TEXT, baggage=in_baggage("echo"), user=SECRET_TEXT)
     assert SECRET_TEXT in reply.body.decode()
-    proxy.chat(SECRET_TEXT, x_mock="echo")
-    proxy.chat(SECRET_TEXT, x_mock="status=500", temperature=1)
+    proxy.chat(SECRET_TEXT, baggage=in_baggage("echo"))
+    proxy.chat(SECRET_TEXT, baggage=in_baggage("status=500"), temperature=1)
     log = proxy.log.read_text()
     assert SECRET_TEXT not in log
     assert "sk-test" not in log

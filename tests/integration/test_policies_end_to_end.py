@@ -7,11 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from proxy import Proxy, Reply, serving
 
+from trivet.middleware.mock_upstream.app import MockUpstream
+from trivet.middleware.mock_upstream.commands import in_baggage
 from trivet.policies.keygen import key_hash
 
 ACME = "sk-acme"
@@ -52,6 +55,13 @@ def await_reply(ask: Callable[[], Reply], until: Callable[[Reply], bool]) -> Rep
         if until(reply) or time.monotonic() > deadline:
             return reply
         time.sleep(0.1)
+
+
+def await_calls(mock: MockUpstream, count: int) -> None:
+    deadline = time.monotonic() + 15
+    while mock.calls.total < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_an_unknown_key_is_401_in_the_callers_dialect(start: Callable[..., Proxy]) -> None:
@@ -179,12 +189,39 @@ def test_a_stale_answer_stands_in_for_an_upstream_error_where_the_policy_says(
     proxy = start(acme=policy("acme", ACME, "exact:\n  ttl: 1s\n  stale_if_error: 1h\n"))
     proxy.chat("stale")
     time.sleep(1.1)
-    reply = proxy.chat("stale", x_mock="status=503")
+    reply = proxy.chat("stale", baggage=in_baggage("status=503"))
     assert reply.status == 200
     assert reply.exact["hit"] is True
     assert reply.exact["detail"] == "stale-if-error"
     assert int(reply.exact["ttl"]) <= 0
-    assert proxy.chat("stale", x_mock="status=400").status == 400
+    assert proxy.chat("stale", baggage=in_baggage("status=400")).status == 400
+
+
+def test_a_header_that_the_policy_ignores_makes_no_difference(start: Callable[..., Proxy]) -> None:
+    proxy = start(acme=policy("acme", ACME, "exact:\n  ignore_headers: [X-Nonce]\n"))
+    proxy.chat("nonce", x_nonce="1")
+    for nonce in ("1", "2"):
+        assert proxy.chat("nonce", x_nonce=nonce).exact["hit"] is True
+    assert proxy.chat("nonce", x_nonce="1", x_flag="on").exact == {"fwd": "miss", "stored": True}
+    assert proxy.mock is not None
+    assert (b"x-nonce", b"1") in proxy.mock.calls.last[-1]["headers"]
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_answer_that_was_purged_while_it_was_made_is_not_said_to_be_stored(
+    start: Callable[..., Proxy], tmp_path: Path, store: str, workers: int
+) -> None:
+    url = "memory" if store == "memory" else f"sqlite:{tmp_path}/cache.db"
+    proxy = start("--store", url, "--workers", str(workers), acme=policy("acme", ACME))
+    assert proxy.mock is not None
+    with ThreadPoolExecutor(1) as pool:
+        slow = in_baggage("delay=1500")
+        asked = pool.submit(proxy.chat, "purged", trivet_tag="doc-1", baggage=slow)
+        await_calls(proxy.mock, 1)
+        assert purge(proxy, "--tenant", "acme", "--tag", "doc-1") == 0
+        assert asked.result().exact == {"fwd": "miss", "detail": "purged"}
+    assert proxy.chat("purged").exact == {"fwd": "miss", "stored": True}
 
 
 def test_tool_calls_are_never_stored_where_the_policy_says(start: Callable[..., Proxy]) -> None:
@@ -195,11 +232,13 @@ def test_tool_calls_are_never_stored_where_the_policy_says(start: Callable[..., 
 
 
 def test_requests_in_flight_are_limited_by_tenant(start: Callable[..., Proxy]) -> None:
-    from concurrent.futures import ThreadPoolExecutor
 
     proxy = start(acme=policy("acme", ACME, "limits:\n  requests_in_flight: 2\n"))
     with ThreadPoolExecutor(6) as pool:
-        asked = [pool.submit(proxy.chat, f"busy {at}", x_mock="delay=800") for at in range(6)]
+        asked = [
+            pool.submit(proxy.chat, f"busy {at}", baggage=in_baggage("delay=800"))
+            for at in range(6)
+        ]
         replies = [one.result() for one in asked]
     statuses = sorted(reply.status for reply in replies)
     assert statuses == [200, 200, 429, 429, 429, 429]

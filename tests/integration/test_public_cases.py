@@ -27,6 +27,7 @@ from redis_servers import Server
 from redis_servers import running as redis_running
 from trouble_rig import exact_of, faults, lines, metric, mocked, states, text_of, texts
 
+from trivet.middleware.mock_upstream.commands import in_baggage
 from trivet.policies.keygen import key_hash
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
@@ -212,7 +213,7 @@ def test_a_history_with_a_replayed_thought_has_the_key_of_the_live_one(
 ) -> None:
     """B1: a replay is the live answer, reasoning included, so the next turn is one request."""
     body = body_of(path, "case B1")
-    live = ask(proxy, path, body, x_mock="reasoning")
+    live = ask(proxy, path, body, baggage=in_baggage("reasoning"))
     again = ask(proxy, path, body)
     assert live.exact == MISS
     assert again.exact["hit"] is True
@@ -340,7 +341,7 @@ def test_a_streamed_tool_call_has_its_index_id_and_name_once(proxy: Proxy, recor
 
 def test_a_replayed_stream_is_not_one_lump_of_text(proxy: Proxy) -> None:
     """D7: clients that show text as it comes get it in pieces on a hit too."""
-    proxy.chat("case D7", x_mock="tokens=200")
+    proxy.chat("case D7", baggage=in_baggage("tokens=200"))
     pieces = [
         choice["delta"]["content"]
         for event in events(proxy.chat("case D7", stream=True))
@@ -449,7 +450,7 @@ def test_a_failure_keeps_its_status_and_is_not_stored(proxy: Proxy, path: str, c
     commands, status, reason = BAD[case]
     body = body_of(path, f"case {case}")
     for _ in range(2):
-        failed = ask(proxy, path, body, x_mock=commands)
+        failed = ask(proxy, path, body, baggage=in_baggage(commands))
         assert failed.status == status
         assert failed.exact == {"fwd": "miss", "detail": reason}
     assert ask(proxy, path, body).exact == MISS
@@ -460,7 +461,7 @@ def test_a_failure_keeps_its_status_and_is_not_stored(proxy: Proxy, path: str, c
 def test_an_empty_stream_is_not_stored(proxy: Proxy, path: str) -> None:
     """I4: the same in a stream."""
     body = body_of(path, "case I4 stream", stream=True)
-    assert ask(proxy, path, body, x_mock="empty").status == 200
+    assert ask(proxy, path, body, baggage=in_baggage("empty")).status == 200
     assert "hit" not in ask(proxy, path, body).exact
     assert ask(proxy, path, body).exact["hit"] is True
 
@@ -487,7 +488,9 @@ def test_samples_do_not_collapse_to_one_text(proxy: Proxy) -> None:
 
     async def at_once() -> list[Answer]:
         body = chat_body("case J1 at once", temperature=1)
-        return await asyncio.gather(*(post(proxy.url, body, x_mock="delay=100") for _ in range(5)))
+        return await asyncio.gather(
+            *(post(proxy.url, body, baggage=in_baggage("delay=100")) for _ in range(5))
+        )
 
     assert len({text_of(answer) for answer in asyncio.run(at_once())}) == 5
     assert calls(proxy) == 10
@@ -543,9 +546,9 @@ def test_what_a_hit_reports_as_usage_is_the_policys_choice(
 
 async def led_by(proxy: Proxy, body: Body, mock: str, followers: int) -> list[Answer]:
     """The answers to those who come while a leader's call, made as `mock` says, is under way."""
-    leader = asyncio.create_task(post(proxy.url, body, x_mock=mock))
+    leader = asyncio.create_task(post(proxy.url, body, baggage=in_baggage(mock)))
     await asyncio.sleep(0.2)
-    waiting = [post(proxy.url, body, x_mock="delay=100") for _ in range(followers)]
+    waiting = [post(proxy.url, body, baggage=in_baggage("delay=100")) for _ in range(followers)]
     answers = await asyncio.gather(*waiting)
     await leader
     return answers
@@ -573,7 +576,10 @@ def test_requests_in_flight_are_shared_by_the_whole_key_only(proxy: Proxy, tenan
     """M3: not between tenants, nor between users of one tenant, although the bodies are equal."""
 
     async def ask_all(url: str, body: Body, keys: list[str]) -> list[Answer]:
-        asked = (post(url, body, x_mock="delay=200", authorization=f"Bearer {key}") for key in keys)
+        asked = (
+            post(url, body, baggage=in_baggage("delay=200"), authorization=f"Bearer {key}")
+            for key in keys
+        )
         return await asyncio.gather(*asked)
 
     keys = ["sk-m3-a", "sk-m3-b"] * 4
@@ -640,7 +646,7 @@ def test_unique_prompts_are_bounded_by_entries_and_by_bytes(
 
         async def fill(numbers: range) -> None:
             for at in numbers:
-                await post(proxy.url, chat_body(f"case O2 {at}"), x_mock="bytes=3000")
+                await post(proxy.url, chat_body(f"case O2 {at}"), baggage=in_baggage("bytes=3000"))
 
         asyncio.run(fill(range(200)))
         kept = proxy.get("/trivet/stats", admin=True).json["store"]
@@ -782,7 +788,9 @@ def test_a_hit_does_not_evade_the_tenants_limit(tenants: Proxy) -> None:
 
     async def busy() -> Answer:
         body = chat_body("case R4 slow")
-        slow = asyncio.create_task(post(tenants.url, body, x_mock="delay=800", **limited))
+        slow = asyncio.create_task(
+            post(tenants.url, body, baggage=in_baggage("delay=800"), **limited)
+        )
         await asyncio.sleep(0.3)
         refused = await post(tenants.url, chat_body("case R4 cached"), **limited)
         await slow

@@ -23,6 +23,7 @@ from quick_line import (
 )
 from raw_http import connect
 
+from trivet.middleware.mock_upstream.commands import in_baggage
 from trivet.policies.keygen import key_hash
 
 ACME, GLOBEX = "sk-acme", "sk-globex"
@@ -260,7 +261,7 @@ class TestPolicies:
         teach(proxy, request)
 
         async def ask(line: Line) -> list[int]:
-            slow = whole(proxy, "slow", key=ACME, x_mock="delay=1500")
+            slow = whole(proxy, "slow", key=ACME, baggage=in_baggage("delay=1500"))
             line.writer.write(slow)
             await asyncio.sleep(0.3)
             reader, writer = await connect(proxy.url)

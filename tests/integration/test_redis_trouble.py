@@ -41,6 +41,8 @@ from trouble_rig import (
     until_up,
 )
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 pytestmark = pytest.mark.alone
 
 
@@ -91,7 +93,11 @@ def test_requests_that_wait_for_a_redis_when_it_freezes_are_all_answered(redis: 
         async def freeze_in_the_middle() -> list[Answer]:
             waiting = [
                 asyncio.create_task(
-                    post(proxy.url, chat_body(text, stream=at % 2 == 1), x_mock="delay=200")
+                    post(
+                        proxy.url,
+                        chat_body(text, stream=at % 2 == 1),
+                        baggage=in_baggage("delay=200"),
+                    )
                 )
                 for at, text in enumerate(texts("middle", 200))
             ]
@@ -321,7 +327,7 @@ def test_two_workers_collapse_on_their_machine_while_redis_is_down(
 
         async def many() -> list[Answer]:
             body = chat_body("all the same", stream=stream)
-            wanted = (post(proxy.url, body, x_mock="delay=1500") for _ in range(100))
+            wanted = (post(proxy.url, body, baggage=in_baggage("delay=1500")) for _ in range(100))
             return await asyncio.gather(*wanted)
 
         answers = asyncio.run(many())
@@ -391,7 +397,7 @@ def test_what_redis_keeps_tells_nothing_when_it_is_encrypted(tmp_path: Path, enc
 
         async def across_machines() -> list[Answer]:
             body = chat_body("chestnut", stream=True)
-            headers = {"x_mock": "delay=1000", "authorization": "Bearer sk-hazel"}
+            headers = {"baggage": in_baggage("delay=1000"), "authorization": "Bearer sk-hazel"}
             return await asyncio.gather(
                 *(post(proxy.url, body, **headers) for proxy in (one, two, one, two))
             )

@@ -17,6 +17,8 @@ import openai
 import pytest
 from proxy import Proxy, serving
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 POLICY = """\
 tenant: sdk
 credentials:
@@ -78,7 +80,7 @@ Ask = Callable[[str, bool, dict[str, Any], str], Any]
 
 def _chat(base: str, stream: bool, options: dict[str, Any], mock: str) -> Any:
     with openai.OpenAI(base_url=base + "/v1", api_key=KEY, max_retries=0) as client:
-        headers = {"x-mock": mock}
+        headers = {"baggage": in_baggage(mock)}
         if not stream:
             return client.chat.completions.create(**options, extra_headers=headers)
         options = {**options, "stream_options": {"include_usage": True}}
@@ -88,7 +90,7 @@ def _chat(base: str, stream: bool, options: dict[str, Any], mock: str) -> Any:
 
 def _responses(base: str, stream: bool, options: dict[str, Any], mock: str) -> Any:
     with openai.OpenAI(base_url=base + "/v1", api_key=KEY, max_retries=0) as client:
-        headers = {"x-mock": mock}
+        headers = {"baggage": in_baggage(mock)}
         if not stream:
             return client.responses.create(**options, extra_headers=headers)
         with client.responses.stream(**options, extra_headers=headers) as events:
@@ -97,7 +99,7 @@ def _responses(base: str, stream: bool, options: dict[str, Any], mock: str) -> A
 
 def _messages(base: str, stream: bool, options: dict[str, Any], mock: str) -> Any:
     with anthropic.Anthropic(base_url=base, api_key=KEY, max_retries=0) as client:
-        headers = {"x-mock": mock}
+        headers = {"baggage": in_baggage(mock)}
         if not stream:
             return client.messages.create(**options, extra_headers=headers)
         with client.messages.stream(**options, extra_headers=headers) as events:
@@ -106,7 +108,7 @@ def _messages(base: str, stream: bool, options: dict[str, Any], mock: str) -> An
 
 def _completions(base: str, stream: bool, options: dict[str, Any], mock: str) -> Any:
     with openai.OpenAI(base_url=base + "/v1", api_key=KEY, max_retries=0) as client:
-        headers = {"x-mock": mock}
+        headers = {"baggage": in_baggage(mock)}
         if not stream:
             return client.completions.create(**options, extra_headers=headers)
         options = {**options, "stream_options": {"include_usage": True}}

@@ -108,8 +108,8 @@ def test_an_embedder_in_trouble_costs_its_deadline_and_then_nothing(
             assert_steps_aside(proxy, way)
         for way, told in WAYS.items():
             (line,) = down_lines(proxy, server, way)
-            assert told in line["why"]
-            assert f"{name_of(server, way)}: {line['why']}" in tier(proxy)["detail"]
+            assert told in line["reason"]
+            assert f"{name_of(server, way)}: {line['reason']}" in tier(proxy)["detail"]
         assert tier(proxy)["state"] == "down"
         assert "the tier serves nothing" in tier(proxy)["detail"]
         made.heal()
@@ -614,7 +614,7 @@ class TestMeasuredWhileItRuns:
                 self.close_it(proxy)
                 assert metric(proxy, "trivet_semantic_open", tenant="acme") == 0
                 (line,) = lines(proxy, "semantic-state")
-                assert (line["state"], line["why"]) == ("closed", "bound")
+                assert (line["state"], line["reason"]) == ("closed", "bound")
                 assert closed in tier(proxy)["detail"]
                 assert tier(proxy)["state"] == "degraded"
                 time.sleep(1.2)

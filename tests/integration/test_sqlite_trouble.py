@@ -202,7 +202,7 @@ def test_a_file_that_was_corrupted_before_the_start_is_moved_aside(
         assert_works(proxy, "sqlite", "after")
         assert states(proxy, "sqlite")[-2:] == ["down", "up"]
         assert len(states(proxy, "sqlite")) <= 3
-        said = [line["why"] for line in lines(proxy, "store-state") if line["state"] == "down"]
+        said = [line["reason"] for line in lines(proxy, "store-state") if line["state"] == "down"]
         assert "moved to" in said[0]
         assert_answered(ask(proxy, warm))
         assert_answered(ask(proxy, warm), hits=60)

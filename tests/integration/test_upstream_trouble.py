@@ -13,6 +13,8 @@ import pytest
 from proxy import Proxy, chat_body, free_port, serving
 from raw_http import connect, head, post
 
+from trivet.middleware.mock_upstream.commands import in_baggage
+
 pytestmark = pytest.mark.alone
 
 SLOW = """\
@@ -60,7 +62,7 @@ def test_an_upstream_that_says_nothing_is_a_504_within_its_time(proxy: Proxy) ->
     upstream = _upstream_of(proxy)
     with serving(config=SLOW.format(url=upstream)) as slow:
         for stream in (False, True):
-            reply = slow.chat(f"hang {stream}", stream=stream, x_mock="hang=0")
+            reply = slow.chat(f"hang {stream}", stream=stream, baggage=in_baggage("hang=0"))
             assert reply.status == 504
             assert reply.json["error"]["code"] == "upstream-timeout"
 
@@ -68,7 +70,7 @@ def test_an_upstream_that_says_nothing_is_a_504_within_its_time(proxy: Proxy) ->
 def test_an_upstream_that_falls_silent_within_a_stream_breaks_the_connection(proxy: Proxy) -> None:
     with serving(config=SLOW.format(url=_upstream_of(proxy))) as slow:
         body = chat_body("silent", stream=True)
-        answer = asyncio.run(post(slow.url, body, x_mock="hang=2"))
+        answer = asyncio.run(post(slow.url, body, baggage=in_baggage("hang=2")))
         assert answer.status == 200
         assert not answer.complete
         assert answer.body.count(b"data:") == 2
@@ -80,7 +82,7 @@ def test_a_cut_stream_breaks_off_at_the_caller_too_and_is_not_stored(
     proxy: Proxy, events: int
 ) -> None:
     body = chat_body(f"cut {events}", stream=True)
-    answer = asyncio.run(post(proxy.url, body, x_mock=f"cut={events}"))
+    answer = asyncio.run(post(proxy.url, body, baggage=in_baggage(f"cut={events}")))
     if events:
         assert answer.status == 200
         assert not answer.complete
@@ -90,21 +92,21 @@ def test_a_cut_stream_breaks_off_at_the_caller_too_and_is_not_stored(
 
 
 def test_a_json_answer_that_is_cut_is_a_502(proxy: Proxy) -> None:
-    reply = proxy.chat("cut json", x_mock="cut=0")
+    reply = proxy.chat("cut json", baggage=in_baggage("cut=0"))
     assert reply.status == 502
     assert reply.json["error"]["code"] == "upstream-cut"
     assert proxy.chat("cut json").exact == {"fwd": "miss", "stored": True}
 
 
 def test_an_error_event_in_a_stream_reaches_the_caller_and_is_not_stored(proxy: Proxy) -> None:
-    reply = proxy.chat("error event", stream=True, x_mock="error-event=2")
+    reply = proxy.chat("error event", stream=True, baggage=in_baggage("error-event=2"))
     assert reply.status == 200
     assert b'"error"' in reply.body
     assert proxy.chat("error event").exact == {"fwd": "miss", "stored": True}
 
 
 def test_garbage_within_a_stream_passes_and_is_not_stored(proxy: Proxy) -> None:
-    reply = proxy.chat("garbage", stream=True, x_mock="garbage=1")
+    reply = proxy.chat("garbage", stream=True, baggage=in_baggage("garbage=1"))
     assert reply.status == 200
     assert proxy.chat("garbage").exact == {"fwd": "miss", "stored": True}
 
@@ -133,13 +135,13 @@ def test_an_upstream_that_speaks_no_http_is_a_502() -> None:
 
 
 def test_a_json_answer_to_a_stream_request_is_passed_on_as_it_is(proxy: Proxy) -> None:
-    reply = proxy.chat("as json", stream=True, x_mock="as-json")
+    reply = proxy.chat("as json", stream=True, baggage=in_baggage("as-json"))
     assert reply.headers["content-type"] == "application/json"
     assert reply.json["choices"][0]["message"]["content"]
 
 
 def test_a_compressed_answer_is_passed_on_and_not_stored(proxy: Proxy) -> None:
-    reply = proxy.chat("gzip", x_mock="gzip")
+    reply = proxy.chat("gzip", baggage=in_baggage("gzip"))
     assert reply.headers["content-encoding"] == "gzip"
     assert reply.exact == {"fwd": "miss", "detail": "content-encoding"}
 
@@ -148,7 +150,10 @@ def test_a_caller_who_leaves_ends_the_upstream_call(proxy: Proxy) -> None:
     async def leave_early(stream: bool) -> None:
         data = json.dumps(chat_body(f"leaves {stream}", stream=stream)).encode()
         reader, writer = await connect(proxy.url)
-        writer.write(head(proxy.url, data, x_mock="tokens=400; slow-chunks=50; delay=200") + data)
+        writer.write(
+            head(proxy.url, data, baggage=in_baggage("tokens=400; slow-chunks=50; delay=200"))
+            + data
+        )
         await writer.drain()
         if stream:
             await reader.readuntil(b"data:")
@@ -189,7 +194,9 @@ def test_sigterm_lets_an_open_stream_end() -> None:
         async def stream_through_sigterm() -> bytes:
             data = json.dumps(body).encode()
             reader, writer = await connect(draining.url)
-            writer.write(head(draining.url, data, x_mock="tokens=20; slow-chunks=50") + data)
+            writer.write(
+                head(draining.url, data, baggage=in_baggage("tokens=20; slow-chunks=50")) + data
+            )
             await reader.readuntil(b"data:")
             draining.process.send_signal(signal.SIGTERM)
             rest = await reader.read(-1)
@@ -207,7 +214,7 @@ def test_two_thousand_streams_are_open_at_once() -> None:
 
         async def one(number: int) -> bool:
             body = chat_body(f"stream {number}", stream=True)
-            answer = await post(crowded.url, body, x_mock="tokens=4; delay=4000")
+            answer = await post(crowded.url, body, baggage=in_baggage("tokens=4; delay=4000"))
             return answer.complete and b"[DONE]" in answer.body
 
         async def all_of_them() -> list[bool]:

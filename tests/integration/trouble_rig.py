@@ -308,6 +308,6 @@ def assert_altered_entries_are_misses(
                 assert proxy.chat(f"one {how}", key="sk-us").exact["hit"] is True
                 assert proxy.chat(f"two {how}", key="sk-us").exact["hit"] is True
                 assert proxy.chat(f"one {how}", key="sk-them").exact["hit"] is True
-            told = [line["why"] for line in lines(proxy, "entry-rejected")]
+            told = [line["reason"] for line in lines(proxy, "entry-rejected")]
             assert len(told) == len(set(told))
             assert states(proxy, kept.store) == ["up"]

@@ -11,8 +11,9 @@ import pytest
 from asgi_driver import Rig, Script, Sent, chat_body, json_script, request, stream_script
 from openai_bodies import DONE, completion, hello
 
-from trivet.middleware.app import ProxyApp, http_date
+from trivet.middleware.app import ProxyApp
 from trivet.middleware.call import Live, Reply
+from trivet.middleware.direct import http_date
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.visit import Visit
 

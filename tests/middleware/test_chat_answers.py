@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -178,8 +177,8 @@ def test_an_answer_with_very_many_ids_is_not_stored() -> None:
 def test_the_size_limit_counts_the_stored_bytes() -> None:
     size = len(orjson.dumps(completion()))
     spaced = orjson.dumps(completion(), option=orjson.OPT_INDENT_2)
-    assert CHAT.record(decoded(), spaced, replace(RULES, max_entry=size)).ids  # type: ignore[union-attr]
-    found = CHAT.record(decoded(), spaced, replace(RULES, max_entry=size - 1))
+    assert CHAT.record(decoded(), spaced, RULES._replace(max_entry=size)).ids  # type: ignore[union-attr]
+    found = CHAT.record(decoded(), spaced, RULES._replace(max_entry=size - 1))
     assert refused(found) == "too-large"
 
 
@@ -187,7 +186,7 @@ def test_the_size_limit_counts_the_stored_bytes() -> None:
 def test_tool_calls_are_stored_only_where_the_policy_says(finish: str) -> None:
     value = calling(call(), finish=finish)
     assert record(CHAT, decoded(), value).ids == ("chatcmpl-1", "call_0")
-    found = CHAT.record(decoded(), orjson.dumps(value), replace(RULES, tool_calls=False))
+    found = CHAT.record(decoded(), orjson.dumps(value), RULES._replace(tool_calls=False))
     assert refused(found) == "tool-calls"
 
 
@@ -195,14 +194,14 @@ def test_a_legacy_function_call_is_a_tool_call() -> None:
     called = message(None, function_call={"name": "f", "arguments": "{}"})
     value = completion(choice(finish="function_call", message=called))
     record(CHAT, decoded(), value)
-    found = CHAT.record(decoded(), orjson.dumps(value), replace(RULES, tool_calls=False))
+    found = CHAT.record(decoded(), orjson.dumps(value), RULES._replace(tool_calls=False))
     assert refused(found) == "tool-calls"
 
 
 def test_refusals_are_stored_only_where_the_policy_says() -> None:
     value = _said(None, refusal="I can't.")
     record(CHAT, decoded(response_format={"type": "json_object"}), value)
-    found = CHAT.record(decoded(), orjson.dumps(value), replace(RULES, refusals=False))
+    found = CHAT.record(decoded(), orjson.dumps(value), RULES._replace(refusals=False))
     assert refused(found) == "refusal"
 
 

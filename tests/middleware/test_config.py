@@ -115,7 +115,7 @@ class TestServerConfig:
     def test_a_file_that_is_not_utf_8_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "trivet.yaml"
         file.write_bytes(b"\xff\xfe\x00")
-        assert "not valid YAML" in refused(UP, file)
+        assert "is not UTF-8 at byte 0" in refused(UP, file)
 
     def test_a_file_that_is_missing_is_named(self, tmp_path: Path) -> None:
         file = tmp_path / "none.yaml"

@@ -247,7 +247,7 @@ class TestStoring:
             async def get(self, tenant: str, key: ExactKey) -> Entry | None:
                 raise StoreError("timeout")
 
-            async def put(self, entry: Entry, bound: Bound) -> None:
+            async def put(self, entry: Entry, bound: Bound) -> str:
                 raise StoreError("full")
 
         reply = await embed(Rig(model, store=Broken()), ["a", "b"])

@@ -14,7 +14,7 @@ from trivet.messages import Api, Scope
 from trivet.middleware.dialects import embeddings
 from trivet.middleware.dialects.chat import ChatDialect
 from trivet.middleware.dialects.messages import MessagesDialect
-from trivet.middleware.explain import Destination, Explanation, explain
+from trivet.middleware.explain import Destination, Explanation, explain, explanation_of
 from trivet.middleware.explain_text import render
 from trivet.middleware.omitted import omitted
 from trivet.middleware.sample import Sample, read_sample
@@ -165,6 +165,7 @@ class TestExplain:
             scope=Scope("acme"),
             policy_versions=(("prompt", "7"),),
             request_versions=(("docs", "3"),),
+            query="",
             canonical=ChatDialect().decode(raw, {}).canonical,
         )
         assert found.keys == (exact_key(parts).hex(),)
@@ -318,6 +319,17 @@ class TestText:
         ):
             assert line in text, text
         assert text.endswith("\n")
+
+    def test_what_the_policy_leaves_out_is_told_by_itself(self) -> None:
+        headers = {"accept": "*/*", "x-nonce": "17", "x-flag": "on"}
+        found = told(CHAT, headers, exact={"ignore_headers": ["X-Nonce"]})
+        assert found.headers_left_out == ("accept",)
+        assert found.headers_ignored == ("x-nonce",)
+        assert found.keys == told(CHAT, {"x-flag": "on"}).keys
+        assert explanation_of(found.as_json()) == found
+        title = "Left out because the policy says so (exact.ignore_headers)"
+        assert f"{title}\n{'-' * 72}\nx-nonce\n" in render(found)
+        assert title not in render(told(CHAT, headers))
 
     def test_a_guess_is_said_to_be_one(self) -> None:
         found = explain(sample(CHAT), ChatDialect().decode, caller(), TO)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from asgi_driver import Rig, chat_body, json_script
+from asgi_driver import Rig, Script, chat_body, json_script
 from openai_bodies import call, calling, completion
 from test_quick import Behind, Slow, lane_of
 from uvicorn.server import ServerState
@@ -591,3 +591,28 @@ async def test_a_shutdown_between_quick_hits_closes_at_once() -> None:
     line.protocol.shutdown()
     assert line.transport.closed
     line.leave()
+
+
+class TestDirect:
+    """What a request that came whole has beside ASGI."""
+
+    async def test_a_miss_is_written_in_one_piece_with_what_asgi_would_send(self) -> None:
+        rig, lane = await knowing(post("other"))
+        rig.upstream.scripts += [json_script(completion())] * 2
+        usual, direct = Line(rig, None), Line(rig, lane)
+        for line, text in ((usual, "one"), (direct, "two")):
+            line.take(post(text))
+            await line.settle()
+        assert b"fwd=miss" in direct.out
+        assert masked(direct.out) == masked(usual.out)
+
+    async def test_a_caller_who_leaves_ends_the_call_that_nobody_else_waits_for(self) -> None:
+        rig, lane = await knowing(post("other"))
+        line = Line(rig, lane)
+        rig.upstream.scripts[:] = [Script(asyncio.Event())]
+        line.take(post("slow"))
+        await until(lambda: rig.collapser.flights == 1)
+        line.leave()
+        await line.settle()
+        await until(lambda: rig.collapser.flights == 0)
+        assert rig.done[-1].reason == "client-gone"

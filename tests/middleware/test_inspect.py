@@ -166,7 +166,7 @@ class TestWarnings:
     ) -> None:
         (tmp_path / "acme.yaml").write_text("tenant: acme\n")
         assert self.warned(tmp_path, None, capsys).startswith(
-            "warning: policy of acme: credentials: names none, so nobody can reach this tenant"
+            f"warning: {tmp_path}/acme.yaml:1:1: credentials: names none, so nobody can reach this"
         )
 
     @pytest.mark.parametrize(

@@ -91,13 +91,49 @@ def test_a_store_that_goes_down_is_one_line_however_many_requests_notice() -> No
     observer(StoreState("redis", "up", ""))
     assert sink.events == ["store-state", "store-state"]
     first, second = sink.lines
-    assert (first["level"], first["store"], first["state"], first["why"]) == (
+    assert (first["level"], first["store"], first["state"], first["reason"]) == (
         "warning",
         "redis",
         "down",
         "timeout",
     )
-    assert (second["level"], second["before"], second["state"]) == ("info", "down", "up")
+    assert (second["level"], second["was"], second["state"]) == ("info", "down", "up")
+
+
+def test_a_line_about_a_store_says_what_it_means_for_requests_and_has_no_empty_fields() -> None:
+    sink, observer = Sink(), LogObserver()
+    observer(StoreState("redis", "down", "timeout"))
+    observer(StoreState("redis", "up", ""))
+    down, up = sink.lines
+    assert down["effect"] == "requests go to the upstream, answers are not stored"
+    assert "was" not in down
+    assert up.keys() - {"timestamp", "level", "event"} == {"store", "state", "was"}
+
+
+def test_a_line_about_rejected_entries_says_what_the_code_means() -> None:
+    sink, observer = Sink(), LogObserver()
+    for reason in ("mac", "something-new"):
+        observer(EntryRejected("redis", reason))
+    assert [line["meaning"] for line in sink.lines] == [
+        "not written with this deployment's TRIVET_SECRET, or altered since",
+        "cannot be trusted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("store", "effect"),
+    [
+        ("sqlite", "requests go to the upstream, answers are not stored"),
+        ("hub", "identical requests are collapsed within each worker only"),
+        ("fleet", "identical requests are collapsed within each machine only"),
+        ("semantic-models", "similar questions are not answered from the cache"),
+        ("verifier:default", "similar questions are not answered from the cache"),
+    ],
+)
+def test_each_part_that_is_down_has_an_effect_of_its_own(store: str, effect: str) -> None:
+    sink = Sink()
+    LogObserver()(StoreState(store, "down", "refused"))
+    assert sink.lines[0]["effect"] == effect
 
 
 def test_each_store_has_a_state_of_its_own() -> None:
@@ -114,7 +150,7 @@ def test_a_refused_policy_set_is_said_once_until_something_changes() -> None:
     observer(PolicyReload(True, "v2", 0))
     observer(PolicyReload(False, "v2", 2))
     assert sink.events == ["policies-refused", "policies-loaded", "policies-refused"]
-    assert sink.lines[0]["kept"] == "v1"
+    assert sink.lines[0]["still_in_use"] == "v1"
 
 
 def test_rejected_entries_are_one_line_a_minute_with_their_number() -> None:
@@ -125,7 +161,7 @@ def test_rejected_entries_are_one_line_a_minute_with_their_number() -> None:
     observer(EntryRejected("redis", "format"))
     clock.now = 60.0
     observer(EntryRejected("redis", "mac"))
-    assert [(line["why"], line["count"]) for line in sink.lines] == [
+    assert [(line["reason"], line["count"]) for line in sink.lines] == [
         ("mac", 1),
         ("format", 1),
         ("mac", 50),

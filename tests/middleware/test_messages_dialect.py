@@ -197,6 +197,7 @@ FILE = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
         ),
         (user({"type": "image", "source": {"type": "base64", "data": "QQ=="}}), None),
         (user({"type": "search_result", "source": "https://a", "content": [TEXT]}), None),
+        ({"messages": []}, "no-messages"),
     ],
 )
 def test_what_no_cache_may_answer_has_a_reason(fields: dict[str, Any], reason: str | None) -> None:

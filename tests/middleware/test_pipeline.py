@@ -193,7 +193,7 @@ class TestMiss:
             async def get(self, tenant: str, key: ExactKey) -> Entry | None:
                 raise StoreError("timeout")
 
-            async def put(self, entry: Entry, bound: Bound) -> None:
+            async def put(self, entry: Entry, bound: Bound) -> str:
                 raise StoreError("full")
 
         reply = await Rig(json_script(completion()), store=Broken()).chat()

@@ -289,7 +289,7 @@ def _entry(call: Call, key: ExactKey, canonical: bytes) -> Entry:
 
 def _shaping(asked: Request) -> Request:
     """What of a request shapes a replay."""
-    return replace(asked, forward=b"", canonical=b"")
+    return asked._replace(forward=b"", canonical=b"")
 
 
 _HEADER = st.sampled_from(

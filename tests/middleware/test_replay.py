@@ -75,11 +75,7 @@ class TestRender:
 
     def test_ids_that_name_state_of_the_provider_are_kept(self) -> None:
         kept = stored(calling(call(0)))
-        request = decoded()
-        keeping = Request(
-            **{name: getattr(request, name) for name in Request.__dataclass_fields__}
-            | {"keep_ids": True}
-        )
+        keeping = decoded()._replace(keep_ids=True)
         assert b'"call_0"' in render(CHAT, kept, keeping, zero_usage=False)
 
     def test_zeroed_usage_keeps_its_shape(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -23,11 +24,16 @@ from trivet.middleware.server import (
 )
 from trivet.policies.model import Credential, TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
+from trivet.policies.tenants import UNDECLARED, PolicySet
 
 
 def config(**fields: Any) -> ServerConfig:
     upstreams = [{"name": "main", "base_url": "http://127.0.0.1:9000"}]
     return ServerConfig.model_validate({"upstreams": upstreams, **fields})
+
+
+def policies(tenants: dict[str, TenantPolicy]) -> PolicySet:
+    return replace(UNDECLARED, tenants=tenants)
 
 
 class TestListen:
@@ -158,11 +164,11 @@ class TestAnnounce:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         hashed = TenantPolicy(tenant="acme", credentials=(Credential(sha256="0" * 64),))
-        warn(config(), {"acme": hashed})
+        warn(config(), policies({"acme": hashed}))
         said = capsys.readouterr().err
         assert said.startswith("warning: upstream main: credential_env: is not set, so callers of")
         assert said.count("\n") == 1
-        warn(config(), {})
+        warn(config(), policies({}))
         assert capsys.readouterr().err == ""
 
     def test_writers_that_a_caller_can_name_are_warned_of(
@@ -172,7 +178,7 @@ class TestAnnounce:
         trusting = TenantPolicy(
             tenant="acme", credentials=by_gateway, semantic=SemanticPolicy(writers=("bot",))
         )
-        warn(config(gateway={"header": "x-tenant"}), {"acme": trusting})
+        warn(config(gateway={"header": "x-tenant"}), policies({"acme": trusting}))
         said = capsys.readouterr().err
         assert said.startswith("warning: policy of acme: semantic.writers: goes by the end user")
         assert said.count("\n") == 1
@@ -180,6 +186,18 @@ class TestAnnounce:
     def test_a_tenant_that_nobody_can_be_is_warned_of(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        warn(config(), {"acme": TenantPolicy(tenant="acme")})
+        warn(config(), policies({"acme": TenantPolicy(tenant="acme")}))
         said = capsys.readouterr().err
         assert said.startswith("warning: policy of acme: credentials: names none, so nobody can")
+
+    @pytest.mark.parametrize(
+        ("workers", "store", "warned"),
+        [(2, "memory", True), (1, "memory", False), (2, "sqlite:/x/cache.db", False)],
+    )
+    def test_workers_that_share_no_store_are_warned_of(
+        self, capsys: pytest.CaptureFixture[str], workers: int, store: str, warned: bool
+    ) -> None:
+        warn(config(workers=workers, store={"url": store}), UNDECLARED)
+        said = capsys.readouterr().err
+        assert said.startswith("warning: store memory: workers: each of the 2 has") is warned
+        assert ("--store sqlite:PATH" in said) is warned

@@ -24,7 +24,7 @@ class Rig:
         """Whether the caller was known, and whom the log names."""
         with capture_logs() as logged:
             found = self.strangers.identify(((b"x-tenant", named),), peer)
-        return found is not None, [line["named"] for line in logged]
+        return found is not None, [line["tenant"] for line in logged]
 
 
 @pytest.fixture

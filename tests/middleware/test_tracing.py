@@ -195,7 +195,7 @@ def test_opentelemetry_is_not_imported_before_an_observer_is_made() -> None:
 
 def test_a_missing_exporter_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(ConfigError, match=r"pip install trivet\[otel\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'trivet\[otel\]'"):
         otlp_observer()
 
 
@@ -208,7 +208,7 @@ def test_a_missing_api_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         return imported(name, *args)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigError, match=r"pip install trivet\[otel\]"):
+    with pytest.raises(ConfigError, match=r"pip install 'trivet\[otel\]'"):
         TracingObserver()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,7 +120,7 @@ class TestEligibility:
         assert (row.exact.reason, row.exact.store, len(row.key)) == ("sampled", False, 64)
 
     def test_the_plan_is_recorded(self) -> None:
-        plan = replace(PLAN, lookup=False, max_age=5.0, pool=3)
+        plan = PLAN._replace(lookup=False, max_age=5.0, pool=3)
         exact = line(call_of(plan=plan)).exact
         assert (exact.reason, exact.store, exact.ttl) == ("no-cache", True, 60.0)
         assert (exact.max_age, exact.min_fresh, exact.pool) == (5.0, None, 3)

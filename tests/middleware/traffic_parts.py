@@ -59,6 +59,7 @@ def call_of(
         scope=Scope(owner.tenant),
         policy_versions=(),
         request_versions=(),
+        query="",
         canonical=request.canonical,
     )
     call = Call(

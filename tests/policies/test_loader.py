@@ -18,7 +18,7 @@ from trivet.messages import Api
 from trivet.policies.keygen import key_hash
 from trivet.policies.loader import json_schema, load
 from trivet.policies.nodes import read_yaml
-from trivet.policies.tenants import PolicySet
+from trivet.policies.tenants import UNDECLARED, PolicySet
 
 KEY = key_hash("k1")
 
@@ -214,8 +214,8 @@ def test_a_field_given_twice_is_a_finding_beside_the_others(tmp_path: Path) -> N
         ("? [a]\n: 1", "a field's name has to be plain text."),
         ("models: !!set {a}", "has to be a list"),
         ("models: !ruby/object {}", "the tag !ruby/object is not read here."),
-        ("a: b: c", "is not valid YAML: mapping values are not allowed here."),
-        ("---\ntenant: b", "is not valid YAML: expected a single document"),
+        ("a: b: c", "is not valid YAML: no colon was expected here; each field begins a line"),
+        ("---\ntenant: b", "is not valid YAML: expected the end of the file"),
     ],
 )
 def test_each_mistake_has_its_sentence(tmp_path: Path, text: str, message: str) -> None:
@@ -333,3 +333,14 @@ def test_the_schema_takes_what_the_loader_takes(tmp_path: Path) -> None:
     )
     for wrong in refused:
         assert not validator.is_valid(wrong), wrong
+
+
+def test_a_set_knows_where_in_its_files_a_policy_stands(tmp_path: Path) -> None:
+    found = loaded(tmp_path, "tenant: acme\nsemantic:\n  writers: [bot]\n")
+    problem = found.problem("acme", ("semantic", "writers"), "is told.")
+    assert str(problem) == f"{tmp_path}/a.yaml:3:3: semantic.writers: is told."
+
+
+def test_a_policy_that_comes_from_no_file_is_named_by_its_tenant() -> None:
+    problem = UNDECLARED.problem("acme", ("credentials", 0), "is told.")
+    assert str(problem) == "policy of acme: credentials[0]: is told."

@@ -75,6 +75,7 @@ def test_every_setting_can_be_set_by_a_rule() -> None:
         "stale_if_error": 5.0,
         "remote_images": True,
         "key_headers": ("X-A",),
+        "ignore_headers": ("x-b",),
         "max_entry": 10,
     }
     assert rule.keys() == ExactSettings.model_fields.keys()

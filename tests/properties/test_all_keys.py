@@ -26,7 +26,7 @@ def test_at_least_two_hundred_thousand_requests_are_tried() -> None:
 
 def keys_of(case: Case, raw: bytes) -> tuple[bytes, ...]:
     return tuple(
-        exact_key(KeyParts(case.api, "main", "http://u", b"", (), Scope("acme"), (), (), form))
+        exact_key(KeyParts(case.api, "main", "http://u", b"", (), Scope("acme"), (), (), "", form))
         for form in case.forms(raw)
     )
 

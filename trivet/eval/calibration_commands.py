@@ -109,9 +109,12 @@ def calibrate(pairs_file: Path, output: Path, as_json: bool, **flags: Any) -> No
     file. Exit code 1: the target cannot be certified with these pairs (nothing would be served).
     """
     from trivet.eval import calibration_runs as runs
+    from trivet.eval.chains import check_used
     from trivet.eval.whole_file import write_whole
 
-    made = runs.calibrated(pairs_file, flags.pop("chain_name"), runs.read_wanted(**flags))
+    chain = flags.pop("chain_name")
+    check_used(("cross-encoder",) if chain == "auto" else (chain,), flags["cross_encoder"])
+    made = runs.calibrated(pairs_file, chain, runs.read_wanted(**flags))
     write_whole(output, made.calibration.model_dump_json(indent=2) + "\n")
     if as_json:
         click.echo(json.dumps(runs.calibrated_json(made)))

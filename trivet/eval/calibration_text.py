@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 
 from trivet.eval.calibrate import Calibrated
+from trivet.eval.choose import past_help
 from trivet.eval.compare import Comparison, coverage
 from trivet.eval.counted import counted
 from trivet.eval.fit_text import fitted_text
@@ -27,7 +28,7 @@ def calibrated_text(made: Calibrated) -> str:
         _how(made),
         "" if calibration.threshold is None else _slices(calibration.slices),
         _economics(calibration),
-        _held_out(made.held_out),
+        "" if calibration.threshold is None else _held_out(made.held_out),
         "\n".join(fill(f"note: {note}", 79) for note in made.notes),
     ]
     return shown("\n\n".join(part for part in parts if part))
@@ -39,8 +40,15 @@ def needed_text(made: Calibrated) -> str:
         return ""
     missing = made.shortfall
     if missing is None:
-        return "cannot be certified: no pair has a score."
+        return "cannot be certified: no pair has a score above 0"
+    if _past_help(made):
+        return "cannot be certified: too many false hits"
     return f"cannot be certified: {counted(missing.pairs, 'more pair')} needed"
+
+
+def _past_help(made: Calibrated) -> bool:
+    calibration, missing = made.calibration, made.shortfall
+    return missing is not None and past_help(missing, calibration.target, calibration.confidence)
 
 
 def _verdict(made: Calibrated) -> str:
@@ -69,23 +77,30 @@ def _missing(made: Calibrated, promise: str) -> Iterator[str]:
     if missing is None:
         return
     seen = f"{counted(missing.false_hits, 'false hit')} among {missing.served}"
-    yield f"  the nearest to it is a threshold with {seen};"
+    rate = missing.false_hits / missing.served
+    yield f"  the nearest to it is a threshold with {seen} hits ({rate:.1%})"
+    if _past_help(made):
+        yield (
+            "  more pairs like these will hardly help: look at the labels, or try another\n"
+            "  chain, another embedder, --gate, or a higher target"
+        )
+        return
     yield (
         f"  it takes {counted(missing.hits, 'more hit')} without a false one: "
         f"{counted(missing.pairs, 'pair')}, at the share of pairs\n  that it serves"
     )
-    if missing.false_hits > calibration.target * missing.served:
-        yield "  its rate is above the target: more pairs like these will hardly help"
 
 
 def _how(made: Calibrated) -> str:
     calibration = made.calibration
     gate = calibration.gated
     gated = "" if gate is None else f", gate open to {', '.join(gate)}"
+    nearest = "" if calibration.threshold is not None else "nearest: "
     lines = [
-        f"chain {calibration.fingerprint.chain} over embedder {calibration.embedder}{gated}",
-        f"{counted(calibration.measured.pairs, 'pair')}"
-        + (" certifies" if calibration.measured.pairs == 1 else " certify")
+        f"{nearest}chain {calibration.fingerprint.chain} over embedder {calibration.embedder}"
+        + gated,
+        f"{counted(calibration.measured.pairs, 'pair')} "
+        + _part(calibration)
         + (f", {counted(made.chosen_on, 'other')} chose" if made.chosen_on else ""),
         fill(_NO_GATE if made.dropped is None else made.dropped.text, 79, subsequent_indent="  "),
     ]
@@ -96,6 +111,12 @@ def _how(made: Calibrated) -> str:
         lines.append(fill(fitted_text(calibration.fitted), 79, subsequent_indent="  "))
     lines.append(f"writing systems: {', '.join(calibration.scripts) or 'none often enough'}")
     return "\n".join(lines)
+
+
+def _part(calibration: Calibration) -> str:
+    if calibration.threshold is None:
+        return "looked at"
+    return "certifies" if calibration.measured.pairs == 1 else "certify"
 
 
 def _slices(slices: Mapping[str, Measured]) -> str:

@@ -60,6 +60,13 @@ def check_named(chains: Sequence[str], cross_encoder: str | None) -> None:
         raise click.UsageError("The chain cross-encoder needs --cross-encoder NAME.")
 
 
+def check_used(chains: Sequence[str], cross_encoder: str | None) -> None:
+    """Raises `UsageError` where a cross-encoder is named and no chain here would ask it."""
+    if cross_encoder and "cross-encoder" not in chains:
+        told = f"--cross-encoder goes with --chain cross-encoder; the chain here is {chains[0]}."
+        raise click.UsageError(told)
+
+
 def _open_embedder(embedder: str) -> Embedder:
     from trivet.semantic.embedders import open_embedder
 

@@ -160,6 +160,14 @@ def shortfall(rows: Sequence[Row], target: float, confidence: float) -> Shortfal
     return best
 
 
+def past_help(missing: Shortfall, target: float, confidence: float) -> bool:
+    """Whether the nearest threshold serves more false hits than chance makes of the target: then
+    more pairs like these will hardly help. P(Bin(served, target) >= false_hits) is too small."""
+    if not missing.false_hits:
+        return False
+    return 1 - p_value(missing.false_hits - 1, missing.served, target) < 1 - confidence
+
+
 def just_below(score: float) -> float:
     """A threshold of six decimals that serves this score, however it is rounded, and none that is
     three millionths below it."""

@@ -128,13 +128,14 @@ def _swept(
     opened: str,
     **how: Any,
 ) -> SweepResult:
-    from trivet.eval.chains import check_named, open_eval_chain, read_intents
+    from trivet.eval.chains import check_named, check_used, open_eval_chain, read_intents
     from trivet.eval.dropped import dropped
     from trivet.eval.pair_files import load_pairs
     from trivet.eval.scoring import score_pairs
     from trivet.eval.sweep_result import Subject, summarise
 
     check_named((chain_name,), cross_encoder)
+    check_used((chain_name,), cross_encoder)
     admit = read_intents(opened) if gate else None
     file = load_pairs(pairs_file)
     chain = open_eval_chain(embedder, chain_name, gate=gate, cross_encoder=cross_encoder)

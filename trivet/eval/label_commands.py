@@ -149,7 +149,7 @@ def _wanted(
     cross_encoder: str | None,
     **which: Any,
 ) -> _Wanted:
-    from trivet.eval.chains import check_named
+    from trivet.eval.chains import check_named, check_used
     from trivet.policies.calibration import load_calibration
 
     measured = None if calibration_file is None else load_calibration(calibration_file)
@@ -159,6 +159,7 @@ def _wanted(
         near = queue.threshold
     near = _NEAR if near is None else near
     chain = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
+    check_used((chain,), cross_encoder)
     if measured is not None:
         cross_encoder = cross_encoder or measured.cross_encoder
     check_named((chain,), cross_encoder)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trivet.eval import choose
 from trivet.eval.bounds import hits_needed
@@ -78,7 +78,12 @@ def _by_others(scores: Scores, parts: Parts, promise: Promise) -> Pick:
 def _alone(scores: Scores, parts: Parts, promise: Promise, note: str = "") -> Pick:
     chain = next(iter(scores))
     found = _by_ranks(rows_of(scores[chain], parts.certifying), promise)
-    return Pick(chain, found, note=note) if found else _nearest(scores, parts, promise, note)
+    if found:
+        return Pick(chain, found, note=note)
+    nearest = _nearest(scores, parts, promise, note)
+    if nearest.chain == chain:
+        return nearest
+    return replace(nearest, note=f"{note} It missed the target; {nearest.chain} comes nearest.")
 
 
 def _each(scores: Scores, parts: Parts, promise: Promise, each: Promise) -> Pick:

@@ -141,7 +141,7 @@ def _how(
     **how: Any,
 ) -> tuple[How, Chain | None]:
     """What to play under, and the open chain; None where no text is recorded."""
-    from trivet.eval.chains import check_named, open_eval_chain
+    from trivet.eval.chains import check_named, check_used, open_eval_chain
     from trivet.eval.replay import How
     from trivet.policies.calibration import load_calibration
     from trivet.policies.loader import load_policy
@@ -154,6 +154,7 @@ def _how(
         policy.attach(load_calibration(calibration_file))
     measured = policy.measured
     name = chain_name or ("cosine" if measured is None else measured.fingerprint.chain)
+    check_used((name,), cross_encoder)
     named = cross_encoder or own.cross_encoder
     if named is None and measured is not None:
         named = measured.cross_encoder

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, NamedTuple, assert_never
 
 from trivet.errors import UpstreamError
 from trivet.exact.fleet import Claim, Fleet, Lead, Remote
@@ -29,8 +29,7 @@ OWN_CALLS = 2
 """How many followers of one key may make a call of their own at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """A place at a flight. Its holder calls `subscription.leave()` in the end."""
 
     role: Role
@@ -43,7 +42,8 @@ class _Running:
     """A flight with what drives it."""
 
     flight: Flight
-    role: asyncio.Future[Role]
+    role: asyncio.Future[Role] | None
+    """Told by the fleet, where there is one."""
     task: asyncio.Task[None] | None = None
     claim: Claim | None = None
 
@@ -108,7 +108,7 @@ class Collapser:
         if after is not None:
             after.flight.successor = running.flight
         subscription = running.flight.subscribe()
-        if self._fleet is None:
+        if running.role is None:
             return Ticket("lead", subscription)
         try:
             return Ticket(await asyncio.shield(running.role), subscription)
@@ -159,10 +159,11 @@ class Collapser:
 
     def _launch(self, key: ExactKey, tenant: str, lead: Leading, attempt: int) -> _Running:
         flight = Flight(key, tenant, self._limits, attempt=attempt, watch=self._changed)
-        running = _Running(flight, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        running = _Running(flight, None if self._fleet is None else loop.create_future())
         self._running[flight] = running
         self._board[tenant, key, attempt] = flight
-        running.task = asyncio.create_task(self._run(running, lead), name="trivet-flight")
+        running.task = loop.create_task(self._run(running, lead), name="trivet-flight")
         running.task.add_done_callback(lambda task: self._landed(running, task))
         return running
 
@@ -174,14 +175,14 @@ class Collapser:
             where = self._fleet.where
         match running.claim:
             case Remote(feed, undo):
-                running.role.set_result("follow")
+                _decide(running, "follow")
                 self._observer(Collapse("follow", where))
                 try:
                     await feed(flight)
                 finally:
                     undo()
             case Lead() | None:
-                running.role.set_result("lead")
+                _decide(running, "lead")
                 self._observer(Collapse("reelect" if flight.attempt else "lead", where))
                 await lead(flight)
             case _:
@@ -189,8 +190,7 @@ class Collapser:
 
     def _landed(self, running: _Running, task: asyncio.Task[None]) -> None:
         """The task is over, whatever happened: nobody may be left waiting."""
-        if not running.role.done():
-            running.role.set_result("lead")
+        _decide(running, "lead")
         running.flight.finish(Failed(_reason(task)))
         del self._running[running.flight]
 
@@ -213,6 +213,12 @@ class Collapser:
             del self._board[place]
         if isinstance(running.claim, Lead):
             running.claim.undo()
+
+
+def _decide(running: _Running, role: Role) -> None:
+    """Tell what the first one here is. The first call counts."""
+    if running.role is not None and not running.role.done():
+        running.role.set_result(role)
 
 
 def _serves(elected: Flight, tenant: str) -> bool:

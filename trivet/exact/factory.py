@@ -73,8 +73,7 @@ def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> Sh
             from trivet.exact.redis import RedisStore
             from trivet.exact.redis_client import parse_url
         except ImportError:
-            extra = "pip install 'trivet[redis]' (from a clone: pip install -e '.[redis]')"
-            raise _refuse(f"Redis needs the extra: {extra}") from None
+            raise _refuse("Redis needs the extra: pip install 'trivet[redis]'") from None
         address = parse_url(url)
         redis = RedisStore(
             address, seal, most=limits.most, observer=observer, get_s=limits.budget.get_s

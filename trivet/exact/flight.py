@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
 from trivet.messages import ExactKey
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """The upstream's response head. `stream` says that the body is an event stream."""
 
     status: int
@@ -25,8 +24,7 @@ class Head:
     stream: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A complete answer that may be stored."""
 
     entry: Entry
@@ -34,15 +32,13 @@ class Stored:
     """Why the store did not take it; empty if it did."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unstored:
+class Unstored(NamedTuple):
     """A complete answer that may not be stored; the bytes are the upstream's own."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(NamedTuple):
     """There is no complete answer."""
 
     error: UpstreamError
@@ -51,8 +47,7 @@ class Failed:
 Result = Stored | Unstored | Failed
 
 
-@dataclass(frozen=True, slots=True)
-class FlightLimits:
+class FlightLimits(NamedTuple):
     """Bounds of one flight. Bytes are body bytes, times are seconds."""
 
     keep_bytes: int
@@ -68,6 +63,9 @@ class FlightLimits:
 def copy_of(error: UpstreamError) -> UpstreamError:
     """The same error for one more reader: an instance raised twice would share its traceback."""
     return UpstreamError(error.reason, error.message, error.status)
+
+
+_LEFT = UpstreamError("left", "This reader has left.")  # only copies of it are raised
 
 
 class Flight:
@@ -94,8 +92,9 @@ class Flight:
         self._limits = limits
         self._watch = watch
         self._loop = asyncio.get_running_loop()
-        self._head: asyncio.Future[Head | Failed] = self._loop.create_future()
-        self._result: asyncio.Future[Result] = self._loop.create_future()
+        self._head: Head | Failed | None = None
+        self._result: Result | None = None
+        self._news: list[asyncio.Future[None]] = []  # who waits for the head or the result
         self._chunks: list[bytes] = []
         self._dropped = 0  # chunks that were cut off the front of `_chunks`
         self._pushed = 0  # bytes
@@ -107,15 +106,12 @@ class Flight:
     @property
     def done(self) -> bool:
         """`finish` was called."""
-        return self._result.done()
+        return self._result is not None
 
     @property
     def abandoned(self) -> bool:
         """It ended because nobody read it, so it says nothing about the upstream."""
-        if not self.done:
-            return False
-        result = self._result.result()
-        return isinstance(result, Failed) and result.error.reason == "abandoned"
+        return isinstance(self._result, Failed) and self._result.error.reason == "abandoned"
 
     @property
     def whole(self) -> bool:
@@ -125,7 +121,7 @@ class Flight:
     @property
     def joinable(self) -> bool:
         """In the air, and whole."""
-        return self._whole and not self.done
+        return self._whole and self._result is None
 
     @property
     def deserted(self) -> bool:
@@ -146,8 +142,9 @@ class Flight:
 
     def start(self, head: Head) -> None:
         """Publish the response head, before any byte. Nothing happens on a finished flight."""
-        if not self._head.done():
-            self._head.set_result(head)
+        if self._head is None:
+            self._head = head
+            self._tell()
         elif not self.done:
             raise RuntimeError("the flight has a head")
 
@@ -159,7 +156,7 @@ class Flight:
         """
         if self.done:
             raise UpstreamError("abandoned", "Nobody reads this answer any more.")
-        if not self._head.done():
+        if self._head is None:
             raise RuntimeError("the flight has no head")
         if not chunk:
             return
@@ -179,15 +176,27 @@ class Flight:
         """
         if self.done:
             return
-        if not self._head.done():
+        if self._head is None:
             if not isinstance(result, Failed):
                 raise RuntimeError("the flight has no head")
-            self._head.set_result(result)
-        self._result.set_result(result)
+            self._head = result
+        self._result = result
+        self._tell()
         for subscription in self._subscriptions:
             subscription._wake()
         self._settle_room(True)
         self._watch(self)
+
+    async def _hear(self) -> None:
+        """Wait for the head or the result, whichever is next."""
+        self._news.append(news := self._loop.create_future())
+        await news
+
+    def _tell(self) -> None:
+        waiting, self._news = self._news, []
+        for news in waiting:
+            if not news.done():
+                news.set_result(None)
 
     def _overflow(self) -> None:
         first = self._whole
@@ -254,13 +263,23 @@ class Subscription:
 
     async def head(self) -> Head | Failed:
         """The response head; `Failed` if the flight ended before it had one."""
-        head = self.flight._head
-        return head.result() if head.done() else await asyncio.shield(head)
+        while self.flight._head is None:
+            await self.flight._hear()
+        return self.flight._head
 
     async def result(self) -> Result:
         """How the flight ended. Does not ask for the bytes to be read first."""
+        while self.flight._result is None:
+            await self.flight._hear()
+        return self.flight._result
+
+    def rest(self) -> bytes | None:
+        """All that was not read of an answer that has come to its end; None where it has not."""
         result = self.flight._result
-        return result.result() if result.done() else await asyncio.shield(result)
+        if self._closed is not None or result is None or isinstance(result, Failed):
+            return None
+        unread = self.flight._dropped + len(self.flight._chunks) - self._next
+        return b"".join([self._take() for _ in range(unread)])
 
     def __aiter__(self) -> Subscription:
         return self
@@ -283,11 +302,11 @@ class Subscription:
         while size < limit and self._has_chunk():
             parts.append(self._take())
             size += len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return b"".join(parts)
 
     def leave(self) -> None:
         """Stop reading. Idempotent. The flight of the last one who leaves is abandoned."""
-        self._close(UpstreamError("left", "This reader has left."))
+        self._close(_LEFT)
 
     def _close(self, error: UpstreamError) -> None:
         if self._closed is None:
@@ -318,10 +337,10 @@ class Subscription:
                 raise copy_of(self._closed)
             if self._has_chunk():
                 return True
-            if flight.done:
-                result = flight._result.result()
-                if isinstance(result, Failed):
-                    raise copy_of(result.error)
+            result = flight._result
+            if isinstance(result, Failed):
+                raise copy_of(result.error)
+            if result is not None:
                 return False
             self._waiter = flight._loop.create_future()
             try:

@@ -108,9 +108,11 @@ class GuardedStore:
             self._observe(StoreOperation(self.name, "get", outcome, seconds, size))
         return entry
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         """See `ExactStore.put`. At most `put_s` seconds; it may still happen after them."""
-        await self._timed("put", entry.size, self._budget.put_s, self._inner.put, entry, bound)
+        return await self._timed(
+            "put", entry.size, self._budget.put_s, self._inner.put, entry, bound
+        )
 
     async def delete(self, tenant: str, key: ExactKey) -> None:
         """See `ExactStore.delete`."""

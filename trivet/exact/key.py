@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from trivet.canonical import digest, join, mac, sha256
 from trivet.messages import Api, ExactKey, Scope
@@ -26,8 +26,7 @@ _SETS = frozenset(("anthropic-beta", "openai-beta"))
 _SECRET = re.compile("auth|config|cookie|key|password|secret|token")
 
 
-@dataclass(frozen=True, slots=True)
-class KeyParts:
+class KeyParts(NamedTuple):
     """All that two requests must have in common to share an answer."""
 
     api: Api
@@ -42,29 +41,49 @@ class KeyParts:
     policy_versions: Pairs
     request_versions: Pairs
     """Kept apart from the policy's, so that no caller can pass for a policy version."""
-    canonical: bytes
-    """`Request.canonical`."""
-    query: str = ""
+    query: str
     """Raw query string that goes upstream (Azure's `api-version=...`)."""
+    canonical: bytes
+    """`Request.canonical`. The last field: the rest is the same for many requests."""
+
+
+_Around = tuple[Api, str, str, bytes, Pairs, Scope, Pairs, Pairs, str]
+"""`KeyParts` without the canonical request."""
+_around: dict[_Around, bytes] = {}
+_MEMO_ENTRIES = 256
+_MEMO_TEXT = 4096
+"""Longer ones are not remembered: callers choose them."""
 
 
 def canonical_request(parts: KeyParts) -> bytes:
     """The text that is hashed: store it with the answer, and compare it on a hit. Injective."""
-    scope = parts.scope
+    around: _Around = parts[:-1]
+    before = _around.get(around)
+    if before is None:
+        before = _joined(around)
+        if len(before) + len(parts.query) <= _MEMO_TEXT:
+            if len(_around) >= _MEMO_ENTRIES:
+                _around.clear()
+            _around[around] = before
+    return before + join(parts.canonical)
+
+
+def _joined(around: _Around) -> bytes:
+    """What `canonical_request` begins with: all parts but the last, joined."""
+    api, upstream, base_url, credential, headers, scope, policy, request, query = around
     return join(
         _TAG,
-        parts.api.encode(),
-        _text(parts.upstream),
-        _text(parts.base_url),
+        api.encode(),
+        _text(upstream),
+        _text(base_url),
         # A query may carry an API key, which must not be stored.
-        sha256(_text(parts.query)) if parts.query else b"",
-        parts.credential,
-        _pairs(parts.headers),
+        sha256(_text(query)) if query else b"",
+        credential,
+        _pairs(headers),
         _text(scope.tenant),
         b"" if scope.user is None else b"=" + _text(scope.user),
-        _pairs(parts.policy_versions),
-        _pairs(parts.request_versions),
-        parts.canonical,
+        _pairs(policy),
+        _pairs(request),
     )
 
 
@@ -92,17 +111,20 @@ def credential_scope(secret: bytes, *credential: str) -> bytes:
     return mac(secret, _CREDENTIAL_TAG, *map(_text, credential))
 
 
-def key_headers(raw: Iterable[tuple[bytes, bytes]], extra: tuple[str, ...] = ()) -> Pairs:
+def key_headers(
+    raw: Iterable[tuple[bytes, bytes]], extra: tuple[str, ...] = (), ignored: tuple[str, ...] = ()
+) -> Pairs:
     """The request headers that may shape the answer, sorted by name: see `is_keyed`.
 
     `raw` are (lower-case name, value) pairs as they go upstream, repeated names included: those
-    are one list in order (RFC 9110, section 5.3). `extra` are the policy's own, whatever they are.
+    are one list in order (RFC 9110, section 5.3). `extra` are the policy's own, whatever they are;
+    `ignored` are left out by it, unless they are known to shape answers or are in `extra`.
     Values of headers that are not known, or that may hold a secret, are replaced by their digest.
     """
-    wanted = _wanted(extra)
+    wanted, unwanted = _named(extra), _named(ignored)
     found: dict[bytes, list[str]] = {}
     for name, value in raw:
-        if is_keyed(name) or name in wanted:
+        if name in wanted or (is_keyed(name) and (name not in unwanted or is_steering(name))):
             found.setdefault(name, []).append(value.decode("latin-1"))
     if not found:
         return ()
@@ -112,8 +134,8 @@ def key_headers(raw: Iterable[tuple[bytes, bytes]], extra: tuple[str, ...] = ())
 
 
 @lru_cache(maxsize=256)
-def _wanted(extra: tuple[str, ...]) -> frozenset[bytes]:
-    return frozenset(name.lower().encode("latin-1", "replace") for name in extra)
+def _named(names: tuple[str, ...]) -> frozenset[bytes]:
+    return frozenset(name.lower().encode("latin-1", "replace") for name in names)
 
 
 def _pair(raw_name: bytes, values: list[str], known: bool) -> tuple[str, str]:

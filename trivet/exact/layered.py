@@ -71,12 +71,20 @@ class LayeredStore:
         """What the front holds; None says nothing about the back."""
         return self._front.peek(tenant, key)
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
-        """See `ExactStore.put`. This process is served from the front at once."""
+    async def put(self, entry: Entry, bound: Bound) -> str:
+        """See `ExactStore.put`. This process is served from the front at once.
+
+        Either side may know of a purge that has not come to the other yet.
+        """
         if self._follower is None:
             self._follow()
-        await self._front.put(entry, bound)
-        await self._back.put(entry, bound)
+        if await self._front.put(entry, bound) == "purged":
+            return "purged"
+        refused = await self._back.put(entry, bound)
+        if refused:
+            self._epoch += 1
+            self._front.forget(entry.tenant, entry.key)
+        return refused or ("purged" if self._front.purged(entry) else "")
 
     async def delete(self, tenant: str, key: ExactKey) -> None:
         """See `ExactStore.delete`."""

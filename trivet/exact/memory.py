@@ -96,9 +96,9 @@ class MemoryStore:
             self._weigh(shelf, node)
         return entry
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
-        """See `ExactStore.put`. An entry too large for a bound is not kept."""
-        self._put(entry, bound)
+    async def put(self, entry: Entry, bound: Bound) -> str:
+        """See `ExactStore.put`."""
+        return self._put(entry, bound)
 
     def fill(self, entry: Entry) -> None:
         """Keep a copy of another store's entry, within the bound of the tenant's last put."""
@@ -158,15 +158,17 @@ class MemoryStore:
         """Forget every entry."""
         self.clear()
 
-    def _put(self, entry: Entry, bound: Bound) -> None:
+    def _put(self, entry: Entry, bound: Bound) -> str:
         now = self._clock()
         self._expire(now)
         if self._tombstones.cover(entry):
-            return
+            return "purged"
         node = Node(entry)
         before = self.forget(entry.tenant, entry.key)
-        if now >= entry.stale_until or not self._may_hold(node.size, bound):
-            return
+        if now >= entry.stale_until:
+            return "expired"
+        if not self._may_hold(node.size, bound):
+            return "too-large"
         node.main = before is not None and before.main
         self._make_room(node, bound)
         shelf = self._shelves.get(entry.tenant)
@@ -180,6 +182,7 @@ class MemoryStore:
         self._bytes += node.size
         self._order.add(node)
         self._schedule(node)
+        return ""
 
     def _may_hold(self, size: int, bound: Bound) -> bool:
         return (

@@ -119,11 +119,11 @@ class RedisStore:
             self.opened.keep(raw, found)
         return found
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         """See `ExactStore.put`."""
         now = self._clock()
         if entry.stale_until <= now:
-            return
+            return "expired"
         if entry.size < _IN_THREAD:
             value = encode(entry, self._seal)
         else:
@@ -147,6 +147,7 @@ class RedisStore:
             *(self._label(entry.tenant, label) for label in entry.labels),
         )
         self._evictions += max(0, evicted)
+        return scripts.PUT_REFUSED.get(evicted, "")
 
     async def delete(self, tenant: str, key: ExactKey) -> None:
         """See `ExactStore.delete`."""

@@ -63,7 +63,7 @@ end
 
 # ARGV: P, key, value, size, created, ttl in ms, now in ms, max entries, max bytes, the label that
 # a purge of the key goes by, label ...
-# A bound of -1 is none. Returns the entries evicted, or -1 if the entry was not stored.
+# A bound of -1 is none. Returns the entries evicted, or what `PUT_REFUSED` has.
 PUT = Script(
     _DROP
     + """
@@ -79,7 +79,7 @@ drop(k)
 local function over(entries, bytes)
   return (most >= 0 and entries + 1 > most) or (most_bytes >= 0 and bytes + size > most_bytes)
 end
-if over(0, 0) then return -1 end
+if over(0, 0) then return -2 end
 local evicted, entries, bytes = 0, held()
 while evicted < 1000 and over(entries, bytes) do
   local oldest = redis.call('ZRANGE', P..'o', 0, 0)[1]
@@ -98,6 +98,8 @@ for i = 11, #ARGV do redis.call('ZADD', P..'l:'..ARGV[i], ARGV[5], k) end
 return evicted
 """
 )
+PUT_REFUSED = {-1: "purged", -2: "too-large"}
+"""Why `PUT` did not store the entry; see `ExactStore.put`."""
 
 # ARGV: P, key.
 DELETE = Script(_DROP + "return drop(ARGV[2]) + redis.call('DEL', P..'e:'..ARGV[2])")

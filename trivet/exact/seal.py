@@ -118,8 +118,7 @@ def _cipher_type() -> Callable[[bytes], _Cipher]:
     except ImportError:
         raise _refuse(
             "encrypt",
-            "encryption at rest needs the extra: pip install 'trivet[encryption]' "
-            "(from a clone: pip install -e '.[encryption]')",
+            "encryption at rest needs the extra: pip install 'trivet[encryption]'",
         ) from None
 
     class AesGcm:

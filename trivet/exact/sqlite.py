@@ -112,14 +112,17 @@ class SqliteStore:
             await self._change(lambda db: rows.delete(db, name, key))
         return None
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
+    async def put(self, entry: Entry, bound: Bound) -> str:
         """See `ExactStore.put`. Returns once the entry is committed."""
 
         def prepare() -> _Work:
             row = rows.row_of(entry, encode(entry, self._seal), self._seal)
             return lambda db: rows.put(db, row, bound, self._most, self._clock())
 
-        self._evictions += await self._writes.do(_Write(prepare))
+        refused: str
+        refused, evicted = await self._writes.do(_Write(prepare))
+        self._evictions += evicted
+        return refused
 
     async def delete(self, tenant: str, key: ExactKey) -> None:
         """See `ExactStore.delete`."""

@@ -108,13 +108,18 @@ def find(
     return found
 
 
-def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float) -> int:
-    """Store a row within the tenant's and the store's bounds. Returns how many were evicted."""
+def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float) -> tuple[str, int]:
+    """Store a row within the tenant's and the store's bounds.
+
+    Returns why it was not stored (see `ExactStore.put`), and how many were evicted.
+    """
     if sqlite_tables.buried(db, (ALL, row.tenant, row.name, *row.labels), row.created):
-        return 0
+        return "purged", 0
     delete(db, row.tenant, row.key)
-    if not (_fits(row.size, bound) and _fits(row.size, most)) or row.stale_until <= now:
-        return 0
+    if row.stale_until <= now:
+        return "expired", 0
+    if not (_fits(row.size, bound) and _fits(row.size, most)):
+        return "too-large", 0
     evicted = make_room(db, row.tenant, bound, row.size, 1) + make_room(db, ALL, most, row.size, 1)
     cursor = db.execute(
         "INSERT INTO entries(tenant, key, size, used, created, stale_until, value)"
@@ -125,7 +130,7 @@ def put(db: sqlite3.Connection, row: Row, bound: Bound, most: Bound, now: float)
         "INSERT OR IGNORE INTO labels VALUES(?, ?)",
         [(label, cursor.lastrowid) for label in row.labels],
     )
-    return evicted
+    return "", evicted
 
 
 def _fits(size: int, bound: Bound) -> bool:

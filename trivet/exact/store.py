@@ -42,8 +42,12 @@ class ExactStore(Protocol):
         """The entry under `key`, or None."""
         ...
 
-    async def put(self, entry: Entry, bound: Bound) -> None:
-        """Store `entry`; a later one under the same key replaces an earlier one."""
+    async def put(self, entry: Entry, bound: Bound) -> str:
+        """Store `entry`; a later one under the same key replaces an earlier one.
+
+        Returns why it was not stored, or an empty string: `purged` (by a purge since it was
+        created), `too-large` (for a bound), `expired`.
+        """
         ...
 
     async def delete(self, tenant: str, key: ExactKey) -> None:

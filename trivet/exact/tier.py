@@ -7,7 +7,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from trivet.errors import StoreError
@@ -48,8 +47,7 @@ class Hit(NamedTuple):
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
+class Miss(NamedTuple):
     """No answer, why, and under which key a new one is stored."""
 
     reason: str
@@ -75,7 +73,7 @@ def carrying(found: Hit | Miss, labels: frozenset[str]) -> Hit | Miss:
         return found if labels <= stored else Miss("tags", found.entry.key, labels=stored)
     if found.stale is None or labels <= found.stale.entry.labels:
         return found
-    return replace(found, stale=None)
+    return found._replace(stale=None)
 
 
 class ExactTier:
@@ -186,7 +184,6 @@ class ExactTier:
         try:
             if replaces:
                 await self.store.delete(entry.tenant, entry.key)
-            await self.store.put(entry, bound)
+            return await self.store.put(entry, bound)
         except StoreError as error:
             return f"store-{error.reason}"
-        return ""

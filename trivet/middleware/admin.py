@@ -61,7 +61,7 @@ class AdminApp:
         self._api: App | None = None
         self._building = asyncio.Lock()
         if self._credential is None:
-            _log.info("admin-loopback-only", why="no admin key is configured")
+            _log.info("admin-loopback-only", reason="TRIVET_ADMIN_KEY is not set")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """ASGI 3."""

@@ -6,14 +6,13 @@ import asyncio
 import time
 import traceback
 from collections.abc import Awaitable, Callable
-from email.utils import formatdate
-from functools import lru_cache
 from typing import Any
 
 import structlog
 
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.middleware.call import Live, Note, Reply, Whole
+from trivet.middleware.direct import NO_BODY, Direct, http_date
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import ClientGone, Receive
 from trivet.middleware.reception import Reception
@@ -24,8 +23,6 @@ from trivet.telemetry import Observer, RequestDone
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-_NO_BODY = frozenset({204, 304})
-"""Such responses end with their head (RFC 9110 section 6.4.1)."""
 _log = structlog.get_logger("trivet")
 
 
@@ -43,8 +40,8 @@ class ProxyApp:
         """Answer one HTTP request (ASGI 3.0)."""
         if scope["type"] != "http":
             return
-        sender = _Sender(send)
         visit = visit_of(scope, receive)
+        sender = _Sender(send, visit.direct)
         try:
             reply = await self._reply(visit)
             if isinstance(reply, Whole):
@@ -119,10 +116,11 @@ def _refusal(visit: Visit, error: CacheError, detail: str) -> Whole:
 class _Sender:
     """Sends a reply and remembers when its first body byte left, and how many there were."""
 
-    __slots__ = ("_send", "first_byte", "size", "status")
+    __slots__ = ("_direct", "_send", "first_byte", "size", "status")
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, direct: Direct | None) -> None:
         self._send = send
+        self._direct = direct
         self.first_byte = 0.0
         self.size = 0
         self.status = 0
@@ -131,8 +129,11 @@ class _Sender:
         """Send all of `reply`. Raises `UpstreamError` if a live body breaks off."""
         self.status = reply.status
         if isinstance(reply, Whole):
+            if self._direct is not None and self._direct.respond(reply):
+                self.first_byte, self.size = time.perf_counter(), len(reply.body)
+                return
             headers = reply.headers
-            if reply.status not in _NO_BODY:
+            if reply.status not in NO_BODY:
                 headers = [*headers, _length(reply.body)]
             await self._start(reply.status, headers)
             await self._body(reply.body, more=False)
@@ -158,12 +159,6 @@ class _Sender:
             self.first_byte = time.perf_counter()
         self.size += len(body)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-@lru_cache(maxsize=2)
-def http_date(now: int) -> bytes:
-    """The `Date` field of RFC 9110 section 6.6.1 for a Unix time."""
-    return formatdate(now, usegmt=True).encode()
 
 
 def _length(body: bytes) -> tuple[bytes, bytes]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from trivet.canonical import mac
 from trivet.exact.key import exact_key
 from trivet.messages import ExactKey, Request
@@ -32,7 +30,7 @@ def asked_of(request: Request, policy: SemanticPolicy) -> Asked | str:
 
 def rest_of(call: Call, asked: Asked) -> ExactKey:
     """Digest of all that has to be equal but the text: the request's exact key without it."""
-    return exact_key(replace(call.parts, canonical=asked.rest))
+    return exact_key(call.parts._replace(canonical=asked.rest))
 
 
 def principal_of(call: Call, secret: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trivet.exact.entry import Entry
 from trivet.exact.key import keyed
@@ -33,7 +33,7 @@ def questions_of(call: Call, batch: Batch, plan: Eligible) -> list[Question]:
     """One question an item, in the batch's order."""
     questions = []
     for canonical in batch.canonicals:
-        key, text = keyed(replace(call.parts, canonical=canonical))
+        key, text = keyed(call.parts._replace(canonical=canonical))
         questions.append(call.question_for(plan, key, text))
     return questions
 

@@ -46,6 +46,11 @@ class UpstreamConfig(Section):
         default=None,
         description="Environment variable with the key to use; absent: the caller's own.",
     )
+    engine_secret_env: str | None = Field(
+        default=None,
+        description="For a `trivet engine`: environment variable with the secret that both share. "
+        "The engine is told each request's tenant, signed with it, and keeps prefixes apart.",
+    )
     stream_usage: Literal["inject", "leave"] = Field(
         default="inject",
         description="Ask for usage in recorded OpenAI streams, and hide it from callers who did "
@@ -156,10 +161,14 @@ class ServerConfig(Section):
         return value
 
 
-def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConfig:
+def server_config(
+    file: Path | None, overrides: Mapping[str, Any], own: UpstreamConfig | None = None
+) -> ServerConfig:
     """The file's settings with the flags' over them. Raises `ConfigError`.
 
-    Overrides whose value is None are left out; nested ones are named `store.url`.
+    Overrides whose value is None are left out; nested ones are named `store.url`. `own` is an
+    upstream beside the declared ones, asked first for its models; where there are no others, it is
+    asked for all.
     """
     source = _read(file) if file else Source(_FLAGS, {}, {})
     settings: dict[str, Any] = dict(source.value)
@@ -175,6 +184,9 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
             settings[key] = value
         elif isinstance(settings.get(section) or {}, dict):
             settings[section] = {**(settings.get(section) or {}), key: value}
+    if own is not None and not settings.get("upstreams"):
+        settings["upstreams"] = [own.model_copy(update={"models": ("*",)}).model_dump()]
+        own = None
     if not settings.get("upstreams"):
         message = "no upstream is declared: give --upstream URL, or list them in the config file"
         raise ConfigError(_placed(source, ("upstreams",), message))
@@ -185,7 +197,14 @@ def server_config(file: Path | None, overrides: Mapping[str, Any]) -> ServerConf
         raise ConfigError(*sorted(found, key=lambda one: (one.line, one.column))) from None
     if source.problems:
         raise ConfigError(*source.problems)
-    return config
+    return config if own is None else _beside(config, own, source)
+
+
+def _beside(config: ServerConfig, own: UpstreamConfig, source: Source) -> ServerConfig:
+    if any(upstream.name == own.name for upstream in config.upstreams):
+        message = f"the name {own.name!r} is that of the upstream of --engine"
+        raise ConfigError(_placed(source, ("upstreams",), message))
+    return config.model_copy(update={"upstreams": (own, *config.upstreams)})
 
 
 _FLAGS = "command line"
@@ -200,7 +219,8 @@ def _read(file: Path) -> Source:
     except OSError as error:
         raise ConfigError(Problem(str(file), 0, 0, "", error.strerror or "unreadable")) from None
     except UnicodeDecodeError as error:
-        raise ConfigError(Problem(str(file), 0, 0, "", f"not valid YAML: {error}")) from None
+        told = f"is not UTF-8 at byte {error.start}"
+        raise ConfigError(Problem(str(file), 0, 0, "", told)) from None
     if len(raw) > _LARGEST:
         raise ConfigError(Problem(str(file), 0, 0, "", f"is larger than {_LARGEST} bytes"))
     source = read_yaml(str(file), text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -28,6 +28,10 @@ class Readiness:
 
     ok: bool
     components: tuple[Component, ...] = ()
+
+
+Ask = Callable[[], Awaitable[Component]]
+"""Asks a part beside the proxy how it is, now."""
 
 
 class Control(Protocol):

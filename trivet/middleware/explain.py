@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trivet import canonical
@@ -68,6 +68,9 @@ class Explanation:
     """What the key is made of: name, and the value or its size."""
     left_out: tuple[Omitted, ...]
     headers_left_out: tuple[str, ...]
+    """Those that the policy leaves out are not among them."""
+    headers_ignored: tuple[str, ...]
+    """Left out because the policy says so (`exact.ignore_headers`)."""
     tiers: tuple[TierView, ...]
     policy_versions: dict[str, str]
     request_versions: dict[str, str]
@@ -112,6 +115,7 @@ def explain(
     plan = eligibility(request, policy, settings, directives, end_user(settings, request, headers))
     parts = _parts(sample, request, who, to, (settings, directives, plan))
     named = _identity_headers(sample, who, to)
+    others = _other_headers(sample, parts, named)
     keeps = isinstance(plan, Eligible) and plan.store
     return Explanation(
         tenant=who.tenant,
@@ -127,7 +131,8 @@ def explain(
         keys=_keys(sample, parts),
         key_fields=_key_fields(parts, named),
         left_out=omitted(sample.body, lambda body: decode(body, headers).canonical),
-        headers_left_out=_other_headers(sample, parts, named),
+        headers_left_out=tuple(name for name in others if name not in settings.ignore_headers),
+        headers_ignored=tuple(name for name in others if name in settings.ignore_headers),
         tiers=(
             _exact_view(plan, settings),
             TierView("semantic", *semantic_view(request, policy.semantic, plan, running)),
@@ -145,7 +150,7 @@ def explain(
 
 def explanation_of(told: dict[str, Any]) -> Explanation:
     """Read `Explanation.as_json` back, as the admin API sends it."""
-    lists = ("keys", "headers_left_out", "labels", "rules")
+    lists = ("keys", "headers_left_out", "headers_ignored", "labels", "rules")
     read = {**told, **{name: tuple(told[name]) for name in lists}}
     read["key_fields"] = tuple((name, value) for name, value in told["key_fields"])
     read["left_out"] = tuple(Omitted(**item) for item in told["left_out"])
@@ -174,6 +179,7 @@ def _turned_away(sample: Sample) -> Explanation:
         key_fields=(),
         left_out=(),
         headers_left_out=(),
+        headers_ignored=(),
         tiers=(),
         policy_versions={},
         request_versions={},
@@ -197,7 +203,7 @@ def _parts(
         upstream=to.name,
         base_url=to.root + sample.path,
         credential=who.credential if to.credential is None else to.credential,
-        headers=key_headers(sample.raw_headers, settings.key_headers),
+        headers=key_headers(sample.raw_headers, settings.key_headers, settings.ignore_headers),
         scope=Scope(who.tenant, plan.user if isinstance(plan, Eligible) else None),
         policy_versions=tuple(sorted(who.policy.versions.items())),
         request_versions=directives.versions,
@@ -210,7 +216,7 @@ def _keys(sample: Sample, parts: KeyParts) -> tuple[str, ...]:
     forms: Sequence[bytes] = (parts.canonical,)
     if parts.api is Api.EMBEDDINGS:
         forms = embeddings.decode(sample.body, sample.headers).canonicals
-    return tuple(exact_key(replace(parts, canonical=form)).hex() for form in forms)
+    return tuple(exact_key(parts._replace(canonical=form)).hex() for form in forms)
 
 
 def _identity_headers(sample: Sample, who: Identified, to: Destination) -> tuple[str, ...]:

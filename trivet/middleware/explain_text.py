@@ -27,6 +27,10 @@ def render(explanation: Explanation) -> str:
             or ["nothing: every field of the body is in it"],
         ),
         _titled("Headers left out of the key", _wrapped(explanation.headers_left_out)),
+        _titled(
+            "Left out because the policy says so (exact.ignore_headers)",
+            _wrapped(explanation.headers_ignored),
+        ),
         _titled("Settings for this request", _pairs(_settings(explanation))),
         _titled("Purge labels", list(explanation.labels)),
     ]

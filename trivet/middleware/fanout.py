@@ -24,8 +24,11 @@ def fan_out(*observers: Observer) -> Observer:
         return told[0]
 
     def tell(event: Event, /) -> None:
-        for observer in told:
-            observer(event)
+        for one in told:
+            try:
+                one.observer(event)
+            except Exception as error:
+                one.failed(event, error)
 
     return tell
 
@@ -33,27 +36,29 @@ def fan_out(*observers: Observer) -> Observer:
 class _Guarded:
     """An observer that never raises, and says once why the one inside did."""
 
-    __slots__ = ("_failed", "_observer")
+    __slots__ = ("_failed", "observer")
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self.observer = observer
         self._failed = False
 
     def __call__(self, event: Event, /) -> None:
         try:
-            self._observer(event)
+            self.observer(event)
         except Exception as error:
-            # Observers run in the middle of a request, which must not fail because counting did.
-            if not self._failed:
-                self._failed = True
-                self._report(event, error)
+            self.failed(event, error)
 
-    def _report(self, event: Event, error: Exception) -> None:
+    def failed(self, event: Event, error: Exception) -> None:
+        """Log the first failure. Observers run in the middle of a request, which must not fail
+        because counting did."""
+        if self._failed:
+            return
+        self._failed = True
         # The message is left out: it may quote what the observer was given.
         frames = traceback.extract_tb(error.__traceback__)
         _log.error(
             "observer-failed",
-            observer=getattr(self._observer, "__qualname__", type(self._observer).__qualname__),
+            observer=getattr(self.observer, "__qualname__", type(self.observer).__qualname__),
             told=type(event).__name__,
             error=type(error).__name__,
             at=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",

@@ -10,7 +10,7 @@ import orjson
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
-from trivet.middleware.control import Component, Readiness, Verdict
+from trivet.middleware.control import Ask, Component, Readiness, Verdict
 from trivet.middleware.effective import Running
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition, merge, without_gauges
@@ -49,6 +49,8 @@ class FleetOperations:
         self._counted: dict[int, Snapshot] = {}
         self._ended: Snapshot = {"counters": {}, "histograms": {}}
         self.draining = False
+        self.engine: Ask | None = None
+        """The engine that the supervisor runs, where it does."""
 
     async def _ask(self, topic: str, payload: Any = None, timeout_s: float = _ASK_S) -> list[Any]:
         """The workers' answers. Raises `RequestError` if all that say something refuse alike."""
@@ -62,7 +64,7 @@ class FleetOperations:
         return [answer for answer in told if not is_refusal(answer)]
 
     async def ready(self) -> Readiness:
-        """Ready while at least one worker is."""
+        """Ready while at least one worker is, and the engine that runs beside them."""
         answers = await self._ask("ready", timeout_s=_READY_S)
         up = sum(1 for answer in answers if answer["ok"])
         workers = Component(
@@ -70,7 +72,9 @@ class FleetOperations:
         )
         if self.draining:
             workers = Component("workers", False, "draining")
-        return Readiness(workers.ok, (workers, *_worst(answers)))
+        engine = () if self.engine is None else (await self.engine(),)
+        ok = workers.ok and all(one.ok for one in engine)
+        return Readiness(ok, (workers, *_worst(answers), *engine))
 
     async def stats(self) -> dict[str, Any]:
         """Each worker's figures; the stores they share appear once each."""

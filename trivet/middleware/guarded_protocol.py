@@ -8,14 +8,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from trivet.middleware.app import http_date
 from trivet.middleware.call import Whole
+from trivet.middleware.direct import DIRECT, Direct, write_whole
 
 _MOST_HEAD = 1 << 16
 """Bytes of a request's head, and of what may come between two pieces of its body (chunk
@@ -35,9 +31,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     A connection that is kept between requests is uvicorn's own matter (`timeout_keep_alive`).
 
-    A request that came whole in one read is offered to `lane` before a task is made for it. Only
-    one request is ever held back, and only until that read was parsed: pipelined ones behind it
-    wait in uvicorn's own queue.
+    A request that came whole in one read is offered to `lane` before a task is made for it, and
+    has a `Direct` if the lane leaves it to one. Only one request is ever held back, and only until
+    that read was parsed: pipelined ones behind it wait in uvicorn's own queue.
 
     Trailer fields are dropped: whose request it is, and what it asks, was decided without them
     (RFC 9110 section 6.5.1).
@@ -48,6 +44,10 @@ class GuardedProtocol(HttpToolsProtocol):
     _reading = False
     _body_came = False
     _held: tuple[RequestResponseCycle, Any] | None = None
+    _direct: Direct | None = None
+    """Of the last request that has one."""
+    _in_head = True
+    """A head is waited for, or has begun and not ended."""
     _head_alarm: asyncio.TimerHandle | None = None
     _stall_alarm: asyncio.TimerHandle | None = None
     _fault: str | None = None
@@ -72,14 +72,15 @@ class GuardedProtocol(HttpToolsProtocol):
             (cycle, app), self._held = self._held, None
             if not self._answered(cycle, app, began):
                 super()._start_asgi_task(cycle, app)
-        if self._head_alarm is not None or (self.cycle is not None and self.cycle.more_body):
+        cycle = self.cycle
+        if self._in_head or (cycle is not None and cycle.more_body):
             self._framing = 0 if self._body_came else self._framing + len(data)
             if self._framing > _MOST_HEAD:
                 self.transport.close()
-        served = self.cycle is None or self.cycle.response_complete
-        if served and self.timeout_keep_alive_task is None and self._head_alarm is None:
-            # Bytes that begin no request (an empty line, the rest of a refused body) have
-            # disarmed uvicorn's keep-alive timer.
+        served = cycle is None or cycle.response_complete
+        # Bytes that begin no request (an empty line, the rest of a refused body) have disarmed
+        # uvicorn's keep-alive timer.
+        if self._in_head or (served and self.timeout_keep_alive_task is None):
             self._arm()
 
     def pause_writing(self) -> None:
@@ -114,21 +115,27 @@ class GuardedProtocol(HttpToolsProtocol):
         waiting = cycle.more_body or cycle.waiting_for_100_continue or self.flow.write_paused
         if waiting or cycle.scope["method"] != "POST" or self.transport.is_closing():
             return False
-        reply = self._ask_lane(cycle, began)
+        body = bytes(cycle.body)
+        reply = self._ask_lane(cycle, body, began)
+        if isinstance(reply, Whole):
+            write_whole(cycle, reply)
+            return True
+        self._direct = Direct(cycle, body)
+        scope: Any = cycle.scope
+        scope[DIRECT] = self._direct
         if reply is None:
             return False
-        if isinstance(reply, Whole):
-            self._write(cycle, reply)
-        else:
-            task = self.loop.create_task(self._answer_later(cycle, app, reply))
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
+        task = self.loop.create_task(self._answer_later(cycle, app, reply))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
         return True
 
-    def _ask_lane(self, cycle: RequestResponseCycle, began: float) -> Whole | Later | None:
+    def _ask_lane(
+        self, cycle: RequestResponseCycle, body: bytes, began: float
+    ) -> Whole | Later | None:
         scope: Any = cycle.scope
         try:
-            return None if self.lane is None else self.lane(scope, bytes(cycle.body), began)
+            return None if self.lane is None else self.lane(scope, body, began)
         except Exception:
             # A boundary: a defect must not cost the connection. The usual path meets it too, and
             # reports it.
@@ -144,32 +151,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.flow.write_paused:
             await self.flow.drain()
         if not self.transport.is_closing():
-            self._write(cycle, reply)
-
-    def _write(self, cycle: RequestResponseCycle, reply: Whole) -> None:
-        parts = [STATUS_LINE[reply.status]]
-        for name, value in reply.headers:
-            parts += (name, b": ", value, b"\r\n")
-        end = b"\r\n\r\n" if cycle.keep_alive else b"\r\nconnection: close\r\n\r\n"
-        parts += (
-            b"content-length: %d\r\ndate: " % len(reply.body),
-            http_date(int(time.time())),
-            end,
-            reply.body,
-        )
-        cycle.response_started = cycle.response_complete = True
-        self.transport.write(b"".join(parts))
-        if not cycle.keep_alive:
-            self.transport.close()
-        self.on_response_complete()
+            write_whole(cycle, reply)
 
     def on_message_begin(self) -> None:
         """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
         if len(self.pipeline) >= _MOST_QUEUED:
             raise ValueError("too many pipelined requests")
         super().on_message_begin()
-        if self._head_alarm is None:
-            self._arm()
+        self._in_head = True
 
     def on_headers_complete(self) -> None:
         """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
@@ -190,6 +179,9 @@ class GuardedProtocol(HttpToolsProtocol):
         """Part of `asyncio.Protocol`."""
         self._disarm()
         super().connection_lost(exc)
+        if self._direct is not None:
+            direct, self._direct = self._direct, None
+            direct.lose()
         self._reads_again()
 
     def send_400_response(self, msg: str) -> None:
@@ -197,10 +189,12 @@ class GuardedProtocol(HttpToolsProtocol):
         super().send_400_response(self._fault or msg)
 
     def _arm(self) -> None:
-        self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)
+        self._in_head = True
+        if self._head_alarm is None:
+            self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)
 
     def _disarm(self) -> None:
-        self._framing = 0
+        self._in_head, self._framing = False, 0
         if self._head_alarm is not None:
             self._head_alarm.cancel()
             self._head_alarm = None

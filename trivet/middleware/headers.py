@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from trivet.errors import RequestError
 from trivet.policies.directives import Directives
-from trivet.policies.header_names import HOP_BY_HOP
+from trivet.policies.header_names import HOP_BY_HOP, TRANSPORT, is_transport
 from trivet.policies.tenants import is_own_key
 
 RawHeaders = list[tuple[bytes, bytes]]
@@ -24,10 +25,21 @@ IDENTITY: Final = (*CREDENTIALS, b"cookie")
 _OWN_KEY: Final = b"tvt_"
 """How keys made by `trivet keygen` begin. No upstream may see them."""
 
-_NOT_FORWARDED: Final = HOP_BY_HOP | {b"host", b"content-length", b"accept-encoding", b"expect"}
+_NOT_FORWARDED: Final = HOP_BY_HOP | {
+    *(b"host", b"content-length", b"accept-encoding", b"expect"),
+    # Only the proxy tells an engine whose request it is.
+    b"x-trivet-tenant",
+}
 _NOT_RETURNED: Final = HOP_BY_HOP | {b"content-length", b"cache-status", b"age"}
 REPLAYED: Final = frozenset({"openai-version", "openai-organization", "anthropic-organization-id"})
 """Response headers that still hold for a replay."""
+_REPLAYED: Final = frozenset(name.encode() for name in REPLAYED)
+
+
+def deciding(raw: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
+    """The headers without transport, which varies from call to call and decides nothing, unless a
+    policy names it."""
+    return tuple([item for item in raw if item[0] not in TRANSPORT and not is_transport(item[0])])
 
 
 class RequestHeaders(Mapping[str, str]):
@@ -54,6 +66,11 @@ class RequestHeaders(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         return self._by_name[name.encode("latin-1")].decode("latin-1")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value, or `default`. The `get` of `Mapping` raises and catches where it has none."""
+        value = self._by_name.get(name.encode("latin-1"))
+        return default if value is None else value.decode("latin-1")
 
     def get_raw(self, name: bytes) -> bytes | None:
         """The value as it came."""
@@ -85,12 +102,8 @@ def _joined(raw: RawHeaders) -> dict[bytes, bytes]:
 
 
 def _named_by_connection(raw: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    return frozenset(
-        part.strip().lower()
-        for name, value in raw
-        if name == b"connection"
-        for part in value.split(b",")
-    )
+    lists = [value for name, value in raw if name == b"connection"]
+    return frozenset([part.strip().lower() for value in lists for part in value.split(b",")])
 
 
 def to_upstream(
@@ -101,9 +114,7 @@ def to_upstream(
     `credential` replaces whatever the caller proved itself with; None sends the caller's own.
     `plain` asks the upstream for an answer without content coding, so that it can be recorded.
     """
-    dropped = _NOT_FORWARDED | hidden
-    if credential is not None:
-        dropped = dropped | frozenset(IDENTITY)
+    dropped = _dropped(hidden, credential is not None)
     kept = [
         item
         for item in headers.end_to_end
@@ -122,6 +133,11 @@ def to_upstream(
     return kept
 
 
+@lru_cache(maxsize=16)
+def _dropped(hidden: frozenset[bytes], replaces_credential: bool) -> frozenset[bytes]:
+    return _NOT_FORWARDED | hidden | frozenset(IDENTITY if replaces_credential else ())
+
+
 def cache_wishes(directives: Directives) -> RawHeaders:
     """A caller's wishes for caches behind this one, where they came in a body field that was
     stripped. A second `Cache-Control` adds to the first (RFC 9110 section 5.3)."""
@@ -136,17 +152,15 @@ def cache_wishes(directives: Directives) -> RawHeaders:
 def to_caller(raw: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
     """The upstream's response headers, as far as they concern the caller."""
     items = [(name.lower(), value) for name, value in raw]
-    dropped = _NOT_RETURNED | _named_by_connection(items)
+    named = _named_by_connection(items)
+    dropped = _NOT_RETURNED | named if named else _NOT_RETURNED
     return [item for item in items if item[0] not in dropped]
 
 
 def replayable(raw: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
     """The response headers that are stored with an answer."""
-    return tuple(
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in ((name.lower(), value) for name, value in raw)
-        if name.decode("latin-1") in REPLAYED
-    )
+    found = [(name.lower(), value) for name, value in raw if name.lower() in _REPLAYED]
+    return tuple([(name.decode("latin-1"), value.decode("latin-1")) for name, value in found])
 
 
 def new_request_id() -> str:

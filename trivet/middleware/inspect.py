@@ -12,6 +12,7 @@ import click
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model import TenantPolicy
+from trivet.policies.tenants import UNDECLARED, PolicySet
 
 if TYPE_CHECKING:
     from trivet.middleware.config import ServerConfig
@@ -33,7 +34,7 @@ class _Findings:
 
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
-    tenants: Mapping[str, TenantPolicy] = field(default_factory=dict)
+    policies: PolicySet = UNDECLARED
     config: ServerConfig | None = None
     directory: Path | None = None
 
@@ -44,12 +45,13 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     Without `directory`, the policies are those that the config names.
     """
     found = _findings(directory, config)
-    modes = _modes(found.tenants)
+    tenants = found.policies.tenants
+    modes = _modes(tenants)
     code = FINDING if found.problems else OK
     if as_json:
         data = {
             "ok": not found.problems,
-            "tenants": sorted(found.tenants),
+            "tenants": sorted(tenants),
             "problems": [asdict(problem) for problem in found.problems],
             "warnings": [asdict(warning) for warning in found.warnings],
             "semantic": {tenant: asdict(mode) for tenant, mode in modes.items()},
@@ -63,13 +65,14 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
     else:
         told = [] if found.config is None else ["The server config is fine."]
         if found.directory is not None:
-            told.append(f"{_counted(found.tenants, 'tenant')}: {', '.join(sorted(found.tenants))}")
+            told.append(f"{_counted(tenants, 'tenant')}: {', '.join(sorted(tenants))}")
         told += [f"semantic tier of {tenant}: {mode.text}" for tenant, mode in modes.items()]
     click.echo("\n".join(told))
     return code
 
 
 def _findings(directory: Path | None, file: Path | None) -> _Findings:
+    from trivet.middleware.apart import apart
     from trivet.middleware.config import server_config
     from trivet.middleware.named_users import nameable_users
     from trivet.middleware.routing import keyless_upstreams
@@ -88,15 +91,17 @@ def _findings(directory: Path | None, file: Path | None) -> _Findings:
     upstreams = None if config is None else [upstream.name for upstream in config.upstreams]
     try:
         if found.directory is not None:
-            found.tenants = load(found.directory, upstreams).tenants
+            found.policies = load(found.directory, upstreams)
             found.warnings += [_ignored(path) for path in ignored_files(found.directory)]
     except ConfigError as error:
         found.problems.extend(error.problems)
     found.problems.extend(of_config)
-    found.warnings += nameable_users(found.tenants)
-    found.warnings += unreached(found.tenants, gateway=config is None or config.gateway is not None)
+    declared = config is None or config.gateway is not None
+    found.warnings += nameable_users(found.policies)
+    found.warnings += unreached(found.policies, gateway=declared)
     if config is not None:
-        found.warnings += keyless_upstreams(found.tenants, config.upstreams)
+        found.warnings += apart(config)
+        found.warnings += keyless_upstreams(found.policies.tenants, config.upstreams)
     return found
 
 

@@ -53,7 +53,12 @@ class Intake:
 
     def check_length(self, declared: bytes | None) -> None:
         """Refuse a body that says it is too large before any of it is read."""
-        if declared is not None and declared.isdigit() and int(declared) > self._max_body:
+        if declared is not None and declared.isdigit():
+            self.check_size(int(declared))
+
+    def check_size(self, size: int) -> None:
+        """Refuse a body that is too large. Raises `RequestError` 413."""
+        if size > self._max_body:
             raise self._too_large()
 
     async def read(self, receive: Receive) -> bytes:
@@ -61,8 +66,7 @@ class Intake:
         message = await self._next(receive)
         body: bytes = message.get("body", b"")
         if not message.get("more_body", False):
-            if len(body) > self._max_body:
-                raise self._too_large()
+            self.check_size(len(body))
             return body
         parts, size = [body], len(body)
         patience = _Patience(self._silence + size / SLOWEST)
@@ -70,8 +74,7 @@ class Intake:
             message = await self._next(receive, patience)
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._max_body:
-                raise self._too_large()
+            self.check_size(size)
         return b"".join(parts)
 
     async def stream(

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Literal
 import orjson
 import structlog
 
+from trivet.middleware.log_words import effect_of, given, rejected_because
 from trivet.telemetry import (
     EntryRejected,
     Event,
@@ -31,7 +32,7 @@ Format = Literal["json", "console"]
 _REPEAT_S = 60.0
 """How long equal rejections of stored entries are counted before the next line about them."""
 _LONGEST = 128
-_LONGEST_WHY = 1000
+_LONGEST_REASON = 1000
 
 
 def configure(
@@ -136,26 +137,25 @@ class LogObserver:
     def __init__(
         self, *, access: bool = False, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._access = access
         self._clock = clock
         self._log = structlog.get_logger("trivet")
         self._stores: dict[str, str] = {}
         self._policies: PolicyReload | None = None
         self._rejected: dict[tuple[str, str], tuple[float, int]] = {}
+        self._on: dict[type[Any], Callable[[Any], None]] = {
+            StoreState: self._store_state,
+            EntryRejected: self._entry_rejected,
+            PolicyReload: self._policy_reload,
+            SemanticState: self._semantic_state,
+        }
+        if access:
+            self._on[RequestDone] = self._request
 
     def __call__(self, event: Event, /) -> None:
         """Write what `event` changes, if anything."""
-        if isinstance(event, RequestDone):
-            if self._access:
-                self._request(event)
-        elif isinstance(event, StoreState):
-            self._store_state(event)
-        elif isinstance(event, EntryRejected):
-            self._entry_rejected(event)
-        elif isinstance(event, PolicyReload):
-            self._policy_reload(event)
-        elif isinstance(event, SemanticState):
-            self._semantic_state(event)
+        write = self._on.get(type(event))
+        if write is not None:
+            write(event)
 
     def _semantic_state(self, event: SemanticState) -> None:
         write = self._log.info if event.open else self._log.warning
@@ -163,9 +163,7 @@ class LogObserver:
         write(
             "semantic-state",
             tenant=event.tenant,
-            intent=event.intent,
-            state=state,
-            why=event.reason,
+            **given(intent=event.intent, state=state, reason=event.reason),
         )
 
     def _store_state(self, event: StoreState) -> None:
@@ -174,7 +172,8 @@ class LogObserver:
             return
         self._stores[event.store] = event.state
         write = self._log.info if event.state == "up" else self._log.warning
-        write("store-state", store=event.store, state=event.state, before=before, why=event.reason)
+        said = given(was=before, reason=event.reason, effect=effect_of(event.store, event.state))
+        write("store-state", store=event.store, state=event.state, **said)
 
     def _entry_rejected(self, event: EntryRejected) -> None:
         key, now = (event.store, event.reason), self._clock()
@@ -183,7 +182,14 @@ class LogObserver:
             self._rejected[key] = (since, silent + 1)
             return
         self._rejected[key] = (now, 0)
-        self._log.warning("entry-rejected", store=event.store, why=event.reason, count=silent + 1)
+        self._log.warning(
+            "entry-rejected",
+            store=event.store,
+            reason=event.reason,
+            meaning=rejected_because(event.reason),
+            count=silent + 1,
+            effect="each is a miss",
+        )
 
     def _policy_reload(self, event: PolicyReload) -> None:
         if event == self._policies:
@@ -194,9 +200,9 @@ class LogObserver:
         else:
             self._log.error(
                 "policies-refused",
-                kept=event.version,
+                still_in_use=event.version,
                 problems=event.problems,
-                why=event.detail.replace("\n", "; ")[:_LONGEST_WHY],
+                reason=event.detail.replace("\n", "; ")[:_LONGEST_REASON],
             )
 
     def _request(self, event: RequestDone) -> None:

@@ -75,6 +75,7 @@ class _Child:
     """The cells that requests of one kind share, looked up once."""
 
     tenant: str
+    api: str
     tier: str
     requests: list[float]
     own: list[float]
@@ -85,6 +86,8 @@ class _Child:
     saved: dict[_Saved, int] | None
     """Requests that were answered without an upstream call of their own, not settled yet; None
     for a kind of request that pays."""
+    spent: dict[str, list[float]]
+    """Cells of the tokens that were paid for, by kind, as far as there were any."""
 
 
 class PrometheusObserver:
@@ -163,7 +166,7 @@ class PrometheusObserver:
             if self.unsettled >= _SETTLED:
                 self._settle()
         elif event.usage is not None and event.outcome not in _SAVED:
-            self._count_spent(event.usage, child.tenant, str(event.api))
+            self._count_spent(event.usage, child)
 
     def _make_child(self, key: tuple[object, ...], event: RequestDone, asked: bool) -> _Child:
         if len(self._children) >= MOST_SERIES:
@@ -175,6 +178,7 @@ class PrometheusObserver:
         series = self._series
         child = self._children[key] = _Child(
             tenant=tenant,
+            api=api,
             tier=tier,
             requests=series[REQUESTS.name].cell(
                 tenant,
@@ -192,19 +196,30 @@ class PrometheusObserver:
             request_bytes=series[REQUEST_BYTES.name].cell(api),
             response_bytes=series[RESPONSE_BYTES.name].cell(api),
             saved={} if outcome in _SAVED and status < 400 else None,
+            spent={},
         )
         if child.saved is not None:
             self.pricing.start()
         return child
 
-    def _count_spent(self, usage: Usage, tenant: str, api: str) -> None:
+    def _count_spent(self, usage: Usage, child: _Child) -> None:
+        spent = child.spent
+        if not spent:
+            spent.update(self._token_cells(child, "input", "output"))
+        spent["input"][0] += usage.input_tokens
+        spent["output"][0] += usage.output_tokens
+        if usage.cache_read_tokens or usage.cache_write_tokens:
+            self._count_cached(usage, child)
+
+    def _count_cached(self, usage: Usage, child: _Child) -> None:
+        counts = {"cache_read": usage.cache_read_tokens, "cache_write": usage.cache_write_tokens}
+        given = {kind: count for kind, count in counts.items() if count}
+        for kind, cell in self._token_cells(child, *given).items():
+            cell[0] += given[kind]
+
+    def _token_cells(self, child: _Child, *kinds: str) -> dict[str, list[float]]:
         tokens = self._series[UPSTREAM_TOKENS.name]
-        tokens.add(usage.input_tokens, tenant, api, "input")
-        tokens.add(usage.output_tokens, tenant, api, "output")
-        if usage.cache_read_tokens:
-            tokens.add(usage.cache_read_tokens, tenant, api, "cache_read")
-        if usage.cache_write_tokens:
-            tokens.add(usage.cache_write_tokens, tenant, api, "cache_write")
+        return {kind: tokens.cell(child.tenant, child.api, kind) for kind in kinds}
 
     def _settle(self) -> None:
         """Count what the hits since the last time saved."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trivet.errors import Problem
 from trivet.policies.model import TenantPolicy
+from trivet.policies.tenants import PolicySet
 
 
-def nameable_users(tenants: Mapping[str, TenantPolicy]) -> list[Problem]:
+def nameable_users(policies: PolicySet) -> list[Problem]:
     """Tenants whose `writers` or `quarantine` go by a user that the request's body names."""
     return [
-        Problem(
-            f"policy of {tenant}",
-            0,
-            0,
-            f"semantic.{name}",
+        policies.problem(
+            tenant,
+            ("semantic", name),
             "goes by the end user that the body names, and a caller can name any: set "
             "exact.user_from to a header that only your gateway sets.",
         )
-        for tenant, policy in sorted(tenants.items())
+        for tenant, policy in sorted(policies.tenants.items())
         for name in ("writers", "quarantine")
         if getattr(policy.semantic, name) is not None and _from_body(policy)
     ]

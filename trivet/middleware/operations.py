@@ -15,7 +15,7 @@ from trivet.errors import RequestError, StoreError
 from trivet.exact.purges import key_label
 from trivet.exact.store import ExactStore
 from trivet.messages import ExactKey
-from trivet.middleware.control import Component, Readiness, Verdict
+from trivet.middleware.control import Ask, Component, Readiness, Verdict
 from trivet.middleware.effective import Running
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
@@ -51,6 +51,13 @@ class Operations:
         self.similar: Feedback | None = None
         """Where feedback about similar answers goes; set where the semantic tier runs."""
         self.semantics: Semantics | None = None
+        self.engine: Ask | None = None
+        """The engine that this process runs, where it does."""
+
+    @property
+    def in_use(self) -> PolicySet:
+        """The policies in use."""
+        return self._source.current
 
     @property
     def tenants(self) -> Mapping[str, TenantPolicy]:
@@ -58,7 +65,8 @@ class Operations:
         return self._source.current.tenants
 
     async def ready(self) -> Readiness:
-        """Not ready only while draining: a store in trouble costs hits, not answers."""
+        """Not ready while draining, and without the engine that the proxy was to run: a store in
+        trouble costs hits, not answers."""
         stores = await self._health.components(self._store)
         policies = Component("policies", True, "up", f"version {self._source.current.version}")
         if self._source.problem is not None:
@@ -67,7 +75,9 @@ class Operations:
             )
         server = Component("server", not self.draining, "draining" if self.draining else "up")
         semantic = () if self.semantics is None else self.semantics.components()
-        return Readiness(server.ok, (server, policies, *stores, *semantic))
+        engine = () if self.engine is None else (await self.engine(),)
+        ok = server.ok and all(one.ok for one in engine)
+        return Readiness(ok, (server, policies, *stores, *semantic, *engine))
 
     async def stats(self) -> dict[str, Any]:
         """Figures of this process and of its store."""

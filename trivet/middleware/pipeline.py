@@ -129,11 +129,11 @@ class CachePipeline:
         key = missed.key
         shared = plan.lookup and not plan.pool
         # Who asks under other tags does not follow: the answer would not carry them.
-        tags = tags_of(call.labels)
+        tags = tags_of(call.labels) if call.labels else None
         flight_key = ExactKey(digest(key, *(tag.encode() for tag in tags))) if tags else key
         if not shared:
             flight_key = ExactKey(digest(key, os.urandom(16)))
-        if len(call.labels | missed.labels) <= _MOST_LABELS:
+        if missed.labels and len(call.labels | missed.labels) <= _MOST_LABELS:
             call.labels |= missed.labels
         call.waiting()
         after: Subscription | None = None
@@ -186,7 +186,7 @@ class CachePipeline:
         flight, leads = ticket.subscription, ticket.role == "lead"
         handed_over = False
         try:
-            head = await self._head(flight, leads)
+            head = await (flight.head() if leads else self._head(flight))
             if head is None:
                 return None
             failed = isinstance(head, Failed) or head.status >= 400
@@ -207,10 +207,8 @@ class CachePipeline:
             if not handed_over:
                 flight.leave()
 
-    async def _head(self, flight: Subscription, leads: bool) -> Head | Failed | None:
+    async def _head(self, flight: Subscription) -> Head | Failed | None:
         """The upstream's head; None if a follower has waited long enough for it."""
-        if leads:
-            return await flight.head()
         try:
             async with asyncio.timeout(self._wait):
                 return await flight.head()
@@ -239,23 +237,36 @@ class CachePipeline:
     async def _await_result(self, call: Call, flight: Subscription) -> Reply | None:
         result = await flight.result()
         if isinstance(result, Stored):
-            return self._reply.shared(call, result.entry)
+            reply = self._reply.shared(call, result.entry)
+            call.note.stored = not result.reason
+            return reply
         return None
 
     async def _gather(self, call: Call, flight: Subscription, head: Head) -> Reply:
         """A JSON answer in one piece, so that its head can say whether it was stored."""
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in flight:
-            parts.append(chunk)
-            size += len(chunk)
-            if size > call.settings.max_entry:
+        body = flight.rest()
+        if body is None or len(body) > call.settings.max_entry:
+            parts = [body] if body else []
+            body = await self._read(flight, parts, call.settings.max_entry)
+            if body is None:
                 headers = self._reply.upstream_headers(call, head.headers)
                 chunks = self._rest(call, flight, parts)
                 return Live(head.status, headers, chunks, flight.leave)
         self._note_result(call, await flight.result())
         headers = self._reply.upstream_headers(call, head.headers)
-        return Whole(head.status, headers, b"".join(parts))
+        return Whole(head.status, headers, body)
+
+    async def _read(self, flight: Subscription, parts: list[bytes], most: int) -> bytes | None:
+        """The whole body, begun with `parts`; None if it is too large: `parts` is what has come."""
+        size = sum(map(len, parts))
+        if size > most:
+            return None
+        async for chunk in flight:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > most:
+                return None
+        return b"".join(parts)
 
     async def _rest(
         self,

@@ -14,7 +14,7 @@ from trivet.middleware.call import Note, Whole
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.recall import Known, Recall
 from trivet.middleware.reply import Replies
-from trivet.middleware.visit import ASKED
+from trivet.middleware.visit import ASKED, NEW
 from trivet.policies.tenants import Identified
 from trivet.telemetry import Observer, RequestDone
 
@@ -61,6 +61,7 @@ class QuickLane:
         target = f"{path}?{query.decode('latin-1')}" if query else path
         known = self._recall.find(caller, target, headers, body)
         if known is None:
+            scope[NEW] = caller
             return None
         origin = (began, _traceparent(headers), len(body))
         hit = self._tier.peek(known.question)

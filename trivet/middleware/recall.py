@@ -10,7 +10,8 @@ A new policy set makes new callers, so nothing outlives the policies it was deci
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from trivet.canonical import sha256
 from trivet.exact.entry import Entry
@@ -21,7 +22,7 @@ from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders
 from trivet.policies.eligibility import Eligible
 from trivet.policies.header_names import TRANSPORT, is_transport
-from trivet.policies.model import ExactSettings, TenantPolicy
+from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified
 
 _MOST_BYTES = 8 << 20
@@ -29,6 +30,7 @@ _MOST = 4096
 _LONGEST_HEAD = 4 << 10
 _LONGEST = 64 << 10
 """Larger bodies are not remembered: decoding them costs little beside receiving them."""
+_MOST_SOUGHT = 64
 
 Arrival = tuple[Identified, str, RawHeaders, bytes]
 """Caller, path and query as they came, headers, body."""
@@ -36,8 +38,7 @@ _Asked = tuple[int, str, tuple[tuple[bytes, bytes], ...], bytes]
 """Caller, path and query, deciding headers, SHA-256 of the body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What was decided about a request. Only what a hit needs: a miss decides afresh."""
 
     caller: Identified
@@ -56,6 +57,8 @@ class Recall:
     def __init__(self) -> None:
         self._known: OrderedDict[_Asked, Known] = OrderedDict()
         self._bytes = 0
+        self._sought: dict[int, tuple[Arrival, _Asked]] = {}
+        """Requests that were not known, by identity of the body: most are to be kept next."""
 
     def find(
         self, caller: Identified, target: str, headers: RawHeaders, body: bytes
@@ -66,6 +69,9 @@ class Recall:
         asked = (id(caller), target, _deciding(headers), sha256(body))
         known = self._known.get(asked)
         if known is None or known.caller is not caller:
+            if len(self._sought) >= _MOST_SOUGHT:
+                self._sought.clear()
+            self._sought[id(body)] = (caller, target, headers, body), asked
             return None
         self._known.move_to_end(asked)
         return known
@@ -78,26 +84,29 @@ class Recall:
 
     def keep(self, arrival: Arrival, call: Call, entry: Entry) -> None:
         """Remember a request that has a stored answer."""
-        caller, target, headers, body = arrival
+        caller, _, _, body = arrival
         question, plan = call.question, call.plan
         if question is None or not isinstance(plan, Eligible) or not plan.lookup or plan.pool:
             return
         if (entry.tenant, entry.canonical) != (question.tenant, question.canonical):
             return
-        if len(body) > _LONGEST or any(map(is_transport, _named_by(call.settings))):
+        if len(body) > _LONGEST or _names_transport(
+            call.settings.key_headers, call.settings.user_from
+        ):
             return
-        deciding = _deciding(headers)
-        asked = (id(caller), target, deciding, sha256(body))
+        asked = self._asked(arrival)
         if asked in self._known or _text_size(asked) > _LONGEST_HEAD:
             return
         self._known[asked] = Known(
             # Kept, so that its identity cannot become another's meanwhile.
             caller,
             call.dialect,
-            replace(call.request, forward=b"", canonical=b""),
+            call.request._replace(forward=b"", canonical=b""),
             call.policy,
             # The entry's own bytes: while it is in memory they cost nothing more.
-            question._replace(canonical=entry.canonical),
+            question
+            if question.canonical is entry.canonical
+            else question._replace(canonical=entry.canonical),
             call.upstream.name,
             call.labels,
         )
@@ -106,6 +115,17 @@ class Recall:
             _, old = self._known.popitem(last=False)
             self._bytes -= _weight(old.question.canonical)
 
+    def _asked(self, arrival: Arrival) -> _Asked:
+        """What `find` looked for when this very arrival was not known, or the same made anew."""
+        caller, target, headers, body = arrival
+        sought = self._sought.pop(id(body), None)
+        if sought is not None:
+            (who, where, told, said), asked = sought
+            # The body is held there, so its identity is no other's; the rest may be another's.
+            if said is body and told is headers and who is caller and where == target:
+                return asked
+        return id(caller), target, _deciding(headers), sha256(body)
+
 
 def _weight(canonical: bytes) -> int:
     return len(canonical) + 2048
@@ -113,7 +133,7 @@ def _weight(canonical: bytes) -> int:
 
 def _text_size(asked: _Asked) -> int:
     _, target, deciding, _ = asked
-    return len(target) + sum(len(name) + len(value) for name, value in deciding)
+    return len(target) + sum([len(name) + len(value) for name, value in deciding])
 
 
 def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
@@ -123,7 +143,8 @@ def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
     )
 
 
-def _named_by(settings: ExactSettings) -> set[bytes]:
-    names = {name.lower() for name in settings.key_headers}
-    names.add(settings.user_from.removeprefix("header:").lower())
-    return {name.encode("latin-1", "replace") for name in names}
+@lru_cache(maxsize=256)
+def _names_transport(key_headers: tuple[str, ...], user_from: str) -> bool:
+    """Whether a policy goes by a header that requests are not compared by."""
+    names = (*key_headers, user_from.removeprefix("header:"))
+    return any(is_transport(name.lower().encode("latin-1", "replace")) for name in names)

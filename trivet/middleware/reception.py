@@ -34,12 +34,15 @@ from trivet.middleware.quick import Identify
 from trivet.middleware.recall import Recall
 from trivet.middleware.routing import Routing, Target
 from trivet.middleware.semantics import FEEDBACK_PATH, Semantics
+from trivet.middleware.signed_tenant import tenant_header
+from trivet.middleware.terms import Terms, TermsMemo, place_of
 from trivet.middleware.upstream import UpstreamClient
 from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
 from trivet.policies.eligibility import Eligible, eligibility, end_user, named_user
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import settings_for
+from trivet.policies.tenants import Identified
 
 
 class Tiers(NamedTuple):
@@ -71,11 +74,12 @@ class Reception:
         self._secret = secret
         self._hidden = hidden_headers
         self._admission = Admission()
+        self._memo = TermsMemo()
 
     async def serve(self, visit: Visit) -> Reply:
         """The reply. Raises `RequestError` for what the caller has to mend."""
         headers = RequestHeaders(visit.raw_headers)
-        caller = self._identify(visit.raw_headers, visit.peer)
+        caller = visit.caller or self._identify(visit.raw_headers, visit.peer)
         if caller is None:
             self._enter_route(visit)
             raise RequestError(
@@ -129,21 +133,35 @@ class Reception:
     ) -> Reply:
         self._intake.check_length(headers.get_raw(b"content-length"))
         self._enter(visit, policy)
-        raw = await self._intake.read(visit.receive)
+        raw = await self._body(visit)
         self._admission.load(policy, len(raw))
         visit.size = len(raw)
         visit.watch.arm()
+        if not visit.new and (reply := await self._again(visit, raw)) is not None:
+            return reply
+        return await self._answer(visit, policy, headers, raw, named)
+
+    async def _body(self, visit: Visit) -> bytes:
+        if visit.direct is None:
+            return await self._intake.read(visit.receive)
+        raw = visit.direct.take()
+        self._intake.check_size(len(raw))
+        return raw
+
+    async def _again(self, visit: Visit, raw: bytes) -> Reply | None:
+        """The reply to a request that came before, if its answer is still there."""
         assert visit.caller is not None
         known = self._recall.find(visit.caller, visit.arrived, visit.raw_headers, raw)
-        if known is not None:
-            found = await self._pipeline.again(known, visit.note)
-            if isinstance(found, Whole):
-                visit.model, visit.upstream = known.request.model, known.upstream
-                visit.stream = known.request.stream
-                return found
-            visit.asked = known.question, found
-            self._recall.forget(visit.caller, visit.arrived, visit.raw_headers, raw)
-        return await self._answer(visit, policy, headers, raw, named)
+        if known is None:
+            return None
+        found = await self._pipeline.again(known, visit.note)
+        if isinstance(found, Whole):
+            visit.model, visit.upstream = known.request.model, known.upstream
+            visit.stream = known.request.stream
+            return found
+        visit.asked = known.question, found
+        self._recall.forget(visit.caller, visit.arrived, visit.raw_headers, raw)
+        return None
 
     def _enter(self, visit: Visit, policy: TenantPolicy) -> None:
         self._admission.enter(policy)
@@ -164,31 +182,52 @@ class Reception:
         else:
             request = await self._intake.decode(visit.dialect.decode, raw, headers, visit.tenant)
         visit.model, visit.stream = request.model, request.stream
-        target = self._routing.choose(policy, visit.family, request.model, named)
-        visit.upstream = target.config.name
         visit.body = raw
-        call = self._call(visit, policy, headers, request, target)
+        terms = self._terms(visit, headers, request, named)
+        call = self._call(visit, headers, request, terms)
         if batch is None:
             visit.call = call
         if batch is not None and isinstance(call.plan, Eligible):
             return await self._embeddings.answer(call, batch, call.plan)
         return await self._pipeline.answer(call)
 
-    def _call(
-        self,
-        visit: Visit,
-        policy: TenantPolicy,
-        headers: RequestHeaders,
-        request: Request,
-        target: Target,
-    ) -> Call:
-        place = (visit.path, headers.get("trivet-route", ""))
-        settings = settings_for(policy, request.api, request.model, place)
+    def _terms(
+        self, visit: Visit, headers: RequestHeaders, request: Request, named: Target | None
+    ) -> Terms:
+        caller = visit.caller
+        assert caller is not None
+        place = place_of(caller, visit.arrived, request.model, visit.raw_headers)
+        known = None if request.directives else self._memo.find(place, caller)
+        if known is not None:
+            visit.upstream = known.target.config.name
+            return known
+        policy = caller.policy
+        target = self._routing.choose(policy, visit.family, request.model, named)
+        visit.upstream = target.config.name
+        at = (visit.path, headers.get("trivet-route", ""))
+        settings = settings_for(policy, request.api, request.model, at)
         directives = read_directives(headers, request.directives)
+        terms = Terms(
+            caller,
+            target,
+            settings,
+            directives,
+            key_headers(headers.end_to_end, settings.key_headers, settings.ignore_headers),
+            self._credential(caller, target),
+            entry_labels(policy, directives),
+        )
+        if not request.directives:
+            self._memo.keep(place, terms)
+        return terms
+
+    def _call(self, visit: Visit, headers: RequestHeaders, request: Request, terms: Terms) -> Call:
+        caller, target, settings, directives, keyed, credential, labels = terms
+        policy = caller.policy
         user = end_user(settings, request, headers)
         plan = eligibility(request, policy, settings, directives, user)
         eligible = isinstance(plan, Eligible)
         forwarded = to_upstream(headers, target.credential, self._hidden, plain=eligible)
+        forwarded += tenant_header(target.config, policy.tenant)
         if request.directives:
             forwarded += cache_wishes(directives)
         return Call(
@@ -204,15 +243,15 @@ class Reception:
                 api=request.api,
                 upstream=target.config.name,
                 base_url=target.config.root + visit.path,
-                credential=self._credential(visit, target),
-                headers=key_headers(headers.end_to_end, settings.key_headers),
+                credential=credential,
+                headers=keyed,
                 scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
                 policy_versions=tuple(sorted(policy.versions.items())),
                 request_versions=directives.versions,
                 canonical=request.canonical,
                 query=visit.query,
             ),
-            labels=entry_labels(policy, directives),
+            labels=labels,
             remember=partial(self._remember, visit),
             waiting=visit.wait,
             note=visit.note,
@@ -226,12 +265,11 @@ class Reception:
             arrival = (visit.caller, visit.arrived, visit.raw_headers, visit.body)
             self._recall.keep(arrival, call, entry)
 
-    def _credential(self, visit: Visit, target: Target) -> bytes:
-        assert visit.caller is not None
+    def _credential(self, caller: Identified, target: Target) -> bytes:
         if target.credential is None:
-            return visit.caller.credential
+            return caller.credential
         configured = target.credential.decode("latin-1")
-        return credential_scope(self._secret, "configured", configured) + visit.caller.others
+        return credential_scope(self._secret, "configured", configured) + caller.others
 
     async def _pass_through(
         self, visit: Visit, headers: RequestHeaders, named: Target | None
@@ -245,6 +283,7 @@ class Reception:
             check_shared(policy, visit.method, visit.path)
         self._enter(visit, policy)
         forwarded = to_upstream(headers, target.credential, self._hidden, plain=False)
+        forwarded += tenant_header(target.config, policy.tenant)
         body: bytes | AsyncIterator[bytes] = b""
         if has_body(headers):
             body = self._intake.stream(visit.receive, visit.watch.begin)

@@ -148,9 +148,8 @@ def _body(call: Call) -> bytes:
 
 def forbids_storing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the upstream said `Cache-Control: no-store`."""
-    return any(
-        name.lower() == b"cache-control" and b"no-store" in value.lower() for name, value in headers
-    )
+    given = [value for name, value in headers if name.lower() == b"cache-control"]
+    return any(b"no-store" in value.lower() for value in given)
 
 
 def _copy_for(call: Call, response: UpstreamResponse, streamed: bool) -> _Copy:

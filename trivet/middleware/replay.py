@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -98,7 +97,7 @@ def _render(dialect: Dialect, entry: Entry, request: Request, zero_usage: bool) 
     if zero_usage:
         body = parse(answer.body)
         body["usage"] = _zeroed(body.get("usage"))
-        answer = replace(answer, body=compact(body))
+        answer = answer._replace(body=compact(body))
     if request.stream:
         return dialect.render_stream(answer, request)
     return dialect.render_json(answer, request)

@@ -141,17 +141,17 @@ _FORWARDS: Final[dict[str, Forward]] = {
 
 
 def _status_of(note: Note) -> str:
-    forward: Forward = "bypass" if note.outcome == "bypass" else "miss"
-    exact = member(
-        CacheStatus(
-            "exact",
-            fwd=_FORWARDS.get(note.reason, forward),
-            stored=note.stored,
-            collapsed=note.collapsed,
-            detail=note.reason or None,
-        )
-    )
+    exact = _forwarded(note.outcome == "bypass", note.reason, note.stored, note.collapsed)
     return exact if note.similar is None else f"{exact}, {member(note.similar)}"
+
+
+@lru_cache(maxsize=512)
+def _forwarded(bypassed: bool, reason: str, stored: bool, collapsed: bool) -> str:
+    forward: Forward = "bypass" if bypassed else "miss"
+    fwd = _FORWARDS.get(reason, forward)
+    return member(
+        CacheStatus("exact", fwd=fwd, stored=stored, collapsed=collapsed, detail=reason or None)
+    )
 
 
 def _own_headers(dialect: Dialect, request: Request) -> RawHeaders:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trivet.errors import ConfigError, Problem, RequestError
 from trivet.middleware.config import DialectFamily, UpstreamConfig
+from trivet.middleware.signed_tenant import TenantSigner
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import may_use_model, may_use_upstream, wildcard
 
@@ -38,7 +39,8 @@ def keyless_upstreams(
     found = []
     for upstream in upstreams:
         names = [one.tenant for one in known if may_use_upstream(one, upstream.name)]
-        if upstream.credential_env is None and names:
+        keyless = upstream.credential_env is None and upstream.engine_secret_env is None
+        if keyless and names:
             shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
             message = (
                 f"is not set, so callers of {shown} with a key of `trivet keygen` reach it without "
@@ -65,6 +67,8 @@ class Routing:
         self._targets = tuple(
             Target(upstream, _credential(upstream, env)) for upstream in upstreams
         )
+        self.signer = TenantSigner(upstreams, env)
+        """Of requests to engines of our own."""
         self._prefixed = tuple(target for target in self._targets if target.config.prefix)
 
     def by_prefix(self, path: str) -> Target | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.middleware.config import ServerConfig, server_config
+from trivet.middleware.engine_process import EngineCommand, EngineProcess, free_port, upstream_of
 from trivet.middleware.logs import configure
 
 _COLLECT_AFTER = 5_000
@@ -18,8 +19,16 @@ _COLLECT_AFTER = 5_000
 more of what closed connections leave behind."""
 
 
-def serve(file: Path | None, upstreams: tuple[str, ...], flags: Mapping[str, Any]) -> None:
-    """Run until SIGTERM or Ctrl-C. Raises `ConfigError` before anything is started."""
+def serve(
+    file: Path | None,
+    upstreams: tuple[str, ...],
+    flags: Mapping[str, Any],
+    engine: EngineCommand | None = None,
+) -> None:
+    """Run until SIGTERM or Ctrl-C, with an engine beside the proxy where one is given.
+
+    Raises `ConfigError` before anything is started, and where the engine cannot start.
+    """
     overrides = dict(flags)
     if upstreams:
         overrides["upstreams"] = [
@@ -29,11 +38,12 @@ def serve(file: Path | None, upstreams: tuple[str, ...], flags: Mapping[str, Any
     admin_key = os.environ.get("TRIVET_ADMIN_KEY")
     if admin_key:
         overrides["admin_key_sha256"] = hashlib.sha256(admin_key.encode()).hexdigest()
-    run(server_config(file, overrides))
+    own = None if engine is None else upstream_of(engine)
+    run(server_config(file, overrides, own), engine)
 
 
-def run(config: ServerConfig) -> None:
-    """Serve under `config`."""
+def run(config: ServerConfig, command: EngineCommand | None = None) -> None:
+    """Serve under `config`, with the engine that `command` tells of."""
     import uvloop
 
     from trivet.middleware.server import listen, run_single
@@ -43,13 +53,19 @@ def run(config: ServerConfig) -> None:
     secret = server_secret(config)
     data = listen(config.host, config.port, "--port")
     admin = listen(config.admin_host, _admin_port(config, data), "--admin-port")
+    engine = None
+    if command is not None:
+        engine = EngineProcess(command, command.port or _engine_port(config, data, admin))
+        config = engine.reached(config)
+    ask = None if engine is None else engine.component
     if config.workers == 1:
         ease_collector()
-        uvloop.run(run_single(config, secret, data, admin))
-        return
-    from trivet.middleware.supervisor import Supervisor
+        serving = run_single(config, secret, data, admin, ask)
+    else:
+        from trivet.middleware.supervisor import Supervisor
 
-    uvloop.run(Supervisor(config, secret).run(data, admin))
+        serving = Supervisor(config, secret, ask).run(data, admin)
+    uvloop.run(serving if engine is None else engine.beside(serving))
 
 
 def ease_collector() -> None:
@@ -66,3 +82,12 @@ def _admin_port(config: ServerConfig, data: socket.socket) -> int:
         return config.admin_port
     port: int = data.getsockname()[1]
     return 0 if config.port == 0 or port == 65535 else port + 1
+
+
+def _engine_port(config: ServerConfig, data: socket.socket, admin: socket.socket) -> int:
+    """The same one each time, where the proxy's is: the engine's address is in the exact keys."""
+    if config.port == 0:
+        return free_port()
+    taken = {made.getsockname()[1] for made in (data, admin)}
+    after = (port for port in range(config.port + 2, 65536) if port not in taken)
+    return next(after, 0) or free_port()

@@ -9,20 +9,23 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import uvicorn
 
 from trivet.errors import ConfigError, Problem
 from trivet.middleware.admin import AdminApp
+from trivet.middleware.apart import apart
 from trivet.middleware.config import ServerConfig
+from trivet.middleware.control import Ask
 from trivet.middleware.guarded_protocol import Lane, guarded
+from trivet.middleware.hangup import reload_on_hangup
 from trivet.middleware.named_users import nameable_users
 from trivet.middleware.routing import keyless_upstreams
 from trivet.middleware.service import open_service
 from trivet.middleware.unreached import unreached
-from trivet.policies.model import TenantPolicy
+from trivet.policies.tenants import PolicySet
 
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
@@ -98,18 +101,24 @@ def url_of(made: socket.socket) -> str:
 
 
 async def run_single(
-    config: ServerConfig, secret: bytes, data: socket.socket, admin: socket.socket
+    config: ServerConfig,
+    secret: bytes,
+    data: socket.socket,
+    admin: socket.socket,
+    engine: Ask | None = None,
 ) -> None:
     """Serve in this process until SIGTERM or SIGINT; open answers are given time to end."""
     service = await open_service(config, secret)
+    service.operations.engine = engine
     announce(config, data, admin)
-    warn(config, service.operations.tenants)
+    warn(config, service.operations.in_use)
     servers = (
         uvicorn_server(service.app, config, service.quick.answer),
         uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
     )
     try:
-        await serve_until_signal(servers, (data, admin), service.operations)
+        async with reload_on_hangup(service.operations):
+            await serve_until_signal(servers, (data, admin), service.operations)
     finally:
         await service.close()
 
@@ -149,12 +158,13 @@ def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) ->
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 
-def warn(config: ServerConfig, tenants: Mapping[str, TenantPolicy]) -> None:
+def warn(config: ServerConfig, policies: PolicySet) -> None:
     """Say on standard error what may not work as meant, though it can be served."""
     found = (
-        *keyless_upstreams(tenants, config.upstreams),
-        *nameable_users(tenants),
-        *unreached(tenants, gateway=config.gateway is not None),
+        *apart(config),
+        *keyless_upstreams(policies.tenants, config.upstreams),
+        *nameable_users(policies),
+        *unreached(policies, gateway=config.gateway is not None),
     )
     for problem in found:
         print(f"warning: {problem}", file=sys.stderr, flush=True)

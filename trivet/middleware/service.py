@@ -119,7 +119,7 @@ async def _open(
         fleet = machine if fleet is None else NestedFleet(machine, fleet)
     collapser = Collapser(fleet, observer, keep_bytes=4 * _WINDOW, window=_WINDOW)
     stack.push_async_callback(collapser.close, config.drain)
-    upstream = UpstreamClient()
+    upstream = UpstreamClient(routing.signer)
     stack.push_async_callback(upstream.close)
     semantics = _semantics(
         config, secret, seal, (source, tier, observer), (collapser, upstream, routing)

@@ -33,6 +33,10 @@ class Strangers:
             named = tenants.named_by_gateway(raw, peer)
             if named is not None:
                 self._told = self._clock()
-                why = "no policy has it: credentials: [{gateway: NAME}]"
-                _log.warning("gateway-tenant-unknown", named=named[:_LONGEST], why=why)
+                _log.warning(
+                    "gateway-tenant-unknown",
+                    tenant=named[:_LONGEST],
+                    reason="no policy has this name under credentials: [{gateway: NAME}]",
+                    effect="answered 401",
+                )
         return found

@@ -17,8 +17,10 @@ import structlog
 from trivet.exact.hub import HubServer
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.config import ServerConfig
+from trivet.middleware.control import Ask
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fleet_operations import FleetOperations
+from trivet.middleware.hangup import reload_on_hangup
 from trivet.middleware.logs import LogObserver, configure
 from trivet.middleware.operations import follow_policies, stop
 from trivet.middleware.routing import Routing
@@ -27,15 +29,23 @@ from trivet.middleware.server import announce, serve_until_signal, uvicorn_serve
 from trivet.middleware.service import open_service, policy_source
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
+_WORKER = """
+import signal
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from trivet.middleware.supervisor import worker_main
+worker_main()
+"""
+"""SIGHUP is ignored from the first: one to the whole group is the supervisor's to act on."""
 _log = structlog.get_logger("trivet")
 
 
 class Supervisor:
     """Owns the hub, the admin port and the worker processes."""
 
-    def __init__(self, config: ServerConfig, secret: bytes) -> None:
+    def __init__(self, config: ServerConfig, secret: bytes, engine: Ask | None = None) -> None:
         self._config = config
         self._secret = secret
+        self._engine = engine
         self._stopping = False
         self._processes: set[asyncio.subprocess.Process] = set()
 
@@ -49,6 +59,7 @@ class Supervisor:
             await hub.start()
             explainer = Explainer(Routing(config.upstreams), self._secret)
             control = FleetOperations(hub, source, config.workers, observer, explainer)
+            control.engine = self._engine
             following = asyncio.create_task(follow_policies(source, observer))
             keepers = [
                 asyncio.create_task(self._keep(number, data, Path(folder) / "hub" / "socket"))
@@ -56,9 +67,10 @@ class Supervisor:
             ]
             server = uvicorn_server(AdminApp(control, config.admin_key_sha256), config)
             announce(config, data, admin)
-            warn(config, source.current.tenants)
+            warn(config, source.current)
             try:
-                await serve_until_signal((server,), (admin,), control)
+                async with reload_on_hangup(control):
+                    await serve_until_signal((server,), (admin,), control)
             finally:
                 self._stopping = True
                 await self._drain(keepers)
@@ -73,7 +85,7 @@ class Supervisor:
                 process = await self._spawn(number, data, hub)
             except OSError as error:
                 # No process or no memory is left now: that may pass.
-                _log.error("worker-not-started", worker=number, error=error.strerror)
+                _log.error("worker-not-started", worker=number, reason=error.strerror)
             else:
                 await self._run_out(number, process, pause)
             if self._stopping:
@@ -92,7 +104,7 @@ class Supervisor:
         code = await process.wait()
         self._processes.discard(process)
         if not self._stopping:
-            _log.error("worker-ended", worker=number, code=code, restart_in_s=pause)
+            _log.error("worker-ended", worker=number, ended_by=_end(code), restart_in_s=pause)
 
     async def _spawn(
         self, number: int, data: socket.socket, hub: Path
@@ -100,7 +112,7 @@ class Supervisor:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "from trivet.middleware.supervisor import worker_main; worker_main()",
+            _WORKER,
             str(number),
             str(data.fileno()),
             str(hub),
@@ -125,6 +137,12 @@ class Supervisor:
             # One that has ended is not out of the set before its keeper goes on.
             with suppress(ProcessLookupError):
                 process.send_signal(number)
+
+
+def _end(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
 
 
 def worker_main() -> None:

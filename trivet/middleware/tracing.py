@@ -175,6 +175,6 @@ def otlp_observer(service: str = "trivet") -> TracingObserver:
 
 def _missing(what: str, error: ImportError) -> ConfigError:
     message = (
-        f"{what} needs a package that is not installed ({error.name}): pip install trivet[otel]"
+        f"{what} needs a package that is not installed ({error.name}): pip install 'trivet[otel]'"
     )
     return ConfigError(Problem("config", 0, 0, "tracing", message))

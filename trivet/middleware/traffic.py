@@ -128,7 +128,9 @@ class TrafficLog:
     def _drop(self) -> None:
         self._dropped += 1
         if self._dropped & (self._dropped - 1) == 0:  # The 1st, 2nd, 4th, 8th, ...
-            _log.warning("traffic-dropped", count=self._dropped)
+            _log.warning(
+                "traffic-dropped", reason="the disk is slower than the requests", lost=self._dropped
+            )
 
     def _start(self) -> None:
         if self._thread is None:
@@ -186,4 +188,4 @@ class TrafficLog:
         self._failed += count
         if why != self._trouble:
             self._trouble = why
-            _log.warning("traffic-not-written", why=why, count=self._failed)
+            _log.warning("traffic-not-written", reason=why, lost=self._failed)

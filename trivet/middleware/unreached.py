@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trivet.errors import Problem
-from trivet.policies.model import TenantPolicy
+from trivet.policies.tenants import PolicySet
 
 
-def unreached(tenants: Mapping[str, TenantPolicy], *, gateway: bool) -> list[Problem]:
+def unreached(policies: PolicySet, *, gateway: bool) -> list[Problem]:
     """Tenants without a credential that can be shown. `gateway`: one is declared, or may be."""
     none = "names none, so nobody can reach this tenant: add one (`trivet keygen`)."
     useless = (
@@ -16,7 +14,7 @@ def unreached(tenants: Mapping[str, TenantPolicy], *, gateway: bool) -> list[Pro
         "this tenant: declare one there, or add the sha256 of a key (`trivet keygen`)."
     )
     return [
-        Problem(f"policy of {tenant}", 0, 0, "credentials", useless if policy.credentials else none)
-        for tenant, policy in sorted(tenants.items())
+        policies.problem(tenant, ("credentials",), useless if policy.credentials else none)
+        for tenant, policy in sorted(policies.tenants.items())
         if not any(one.sha256 or (one.gateway and gateway) for one in policy.credentials)
     ]

@@ -22,6 +22,7 @@ from trivet.middleware.http_client.errors import (
     Unsendable,
 )
 from trivet.middleware.http_client.request import Body, root_of, write_request
+from trivet.middleware.signed_tenant import TenantSigner
 
 
 def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -48,10 +49,8 @@ class UpstreamResponse:
     @property
     def coded(self) -> bool:
         """Whether the body is compressed although no coding was asked for."""
-        return any(
-            name.lower() == b"content-encoding" and value.lower() not in (b"", b"identity")
-            for name, value in self.headers
-        )
+        given = [value for name, value in self.headers if name.lower() == b"content-encoding"]
+        return any(value.lower() not in (b"", b"identity") for value in given)
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises `UpstreamError` if it breaks off."""
@@ -74,8 +73,9 @@ class UpstreamResponse:
 class UpstreamClient:
     """Connections to all upstreams, for one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, signer: TenantSigner | None = None) -> None:
         self._client = HttpClient()
+        self._signer = signer
 
     async def send(
         self,
@@ -91,6 +91,8 @@ class UpstreamClient:
         iterated body raises. A kept connection that the upstream closed before it answered is
         replaced once: that request was not read.
         """
+        if self._signer is not None:
+            headers = self._signer.signed(upstream, headers, body)
         limits = Limits(upstream.connect_timeout, upstream.read_timeout)
         try:
             root = root_of(upstream.root)

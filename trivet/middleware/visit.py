@@ -12,6 +12,7 @@ from trivet.middleware.call import Asked, Call, Note
 from trivet.middleware.config import DialectFamily
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.dialects.registry import Route, route_of, voice_of
+from trivet.middleware.direct import DIRECT, Direct
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import Receive
 from trivet.middleware.watch import Watch
@@ -19,6 +20,8 @@ from trivet.policies.tenants import Identified
 
 ASKED: Final = "trivet.asked"
 """Where an ASGI scope says what the tier was asked about the request, and what it said."""
+NEW: Final = "trivet.new"
+"""Where an ASGI scope says whose request it is, of one that was found not to have come before."""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,7 @@ class Visit:
     raw_headers: RawHeaders
     peer: str | None
     receive: Receive
+    direct: Direct | None
     watch: Watch
     dialect: Dialect
     family: DialectFamily
@@ -52,10 +56,12 @@ class Visit:
     traceparent: str | None = None
     on_end: Callable[[], None] | None = None
     waits_since: float = 0.0
+    new: bool = False
+    """It is known not to have come before."""
     asked: Asked | None = None
+    """What the tier was asked about this very request already."""
     call: Call | None = None
     """What the request was decided to be, for its record."""
-    """What the tier was asked about this very request already."""
 
     def wait(self) -> None:
         """From here on the caller is watched, and the time counted."""
@@ -79,19 +85,25 @@ def visit_of(scope: dict[str, Any], receive: Receive) -> Visit:
     else:
         names = {name for name, _ in scope["headers"]}
         voice, family = voice_of(path, b"anthropic-version" in names)
+    target = f"{path}?{query}" if query else path
+    direct: Direct | None = scope.get(DIRECT)
+    caller: Identified | None = scope.get(NEW)
     return Visit(
         method=scope["method"],
         path=path,
-        arrived=f"{path}?{query}" if query else path,
-        target=f"{path}?{query}" if query else path,
+        arrived=target,
+        target=target,
         query=query,
         raw_headers=scope["headers"],
         peer=scope["client"][0] if scope.get("client") else None,
         receive=receive,
-        watch=Watch(receive),
+        direct=direct,
+        watch=Watch(receive, direct),
         dialect=voice,
         family=family,
         route=route,
         began=time.perf_counter(),
+        caller=caller,
+        new=caller is not None,
         asked=scope.get(ASKED),
     )

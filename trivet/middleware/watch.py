@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from trivet.middleware.direct import Direct
 from trivet.middleware.intake import Receive
 
 
 class Watch:
     """Cancels the task that made it when the caller disconnects.
 
-    Armed once the body was read; it costs a task, so it starts only when the reply has to wait.
+    Armed once the body was read; it may cost a task, so it starts only when the reply has to wait.
     """
 
-    __slots__ = ("_armed", "_owner", "_receive", "_task", "gone")
+    __slots__ = ("_armed", "_direct", "_owner", "_receive", "_task", "gone")
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, direct: Direct | None = None) -> None:
+        """Where there is a `direct`, it tells; else `receive` is waited for."""
         self._receive = receive
+        self._direct = direct
         self._armed = False
         self._owner: asyncio.Task[Any] | None = asyncio.current_task()
         self._task: asyncio.Task[None] | None = None
@@ -29,12 +32,19 @@ class Watch:
 
     def start(self) -> None:
         """Begin to watch, if the body was read."""
-        if self._armed and self._task is None:
+        if not self._armed:
+            return
+        if self._direct is not None:
+            self._direct.watch(self._end)
+        elif self._task is None:
             self._task = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        self._end()
+
+    def _end(self) -> None:
         self.gone = True
         if self._owner is not None:
             self._owner.cancel()
@@ -45,6 +55,8 @@ class Watch:
         self.start()
 
     def stop(self) -> None:
-        """End the watch."""
+        """End the watch, and the request's hold on its connection."""
+        if self._direct is not None:
+            self._direct.end()
         if self._task is not None:
             self._task.cancel()

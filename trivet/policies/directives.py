@@ -82,6 +82,8 @@ def read_directives(headers: Mapping[str, str], body: Mapping[str, Any]) -> Dire
 
 def entry_labels(policy: TenantPolicy, directives: Directives) -> frozenset[str]:
     """What a purge can name of an answer: its tags, and the versions it was made under."""
+    if not (directives.tags or directives.versions or policy.versions):
+        return frozenset()
     labels = {_TAG + tag for tag in directives.tags}
     labels.update(f"version:{name}={value}" for name, value in policy.versions.items())
     labels.update(f"version:{name}={value}" for name, value in directives.versions)

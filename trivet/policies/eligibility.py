@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trivet.messages import Api, Request
 from trivet.policies.directives import Directives
 from trivet.policies.model import ExactSettings, TenantPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Eligible:
+class Eligible(NamedTuple):
     """The exact tier takes part. Times are seconds."""
 
     lookup: bool
@@ -35,8 +34,7 @@ class Eligible:
     """The end user that the answer is scoped to; None where the policy does not scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bypass:
+class Bypass(NamedTuple):
     """The exact tier takes no part, and this is why: a metric label."""
 
     reason: str

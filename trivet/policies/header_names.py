@@ -55,9 +55,7 @@ _CLIENTS = b"""
     x-stainless-read-timeout x-stainless-retry-count x-stainless-runtime
     x-stainless-runtime-version x-stainless-timeout
 """
-_TRIALS = b"x-mock"
-"""Has `trivet upstream` misbehave at a question that it has answered before."""
-TRANSPORT: Final = frozenset((_HTTP + _TRACING + _PROXIES + _CLIENTS + _TRIALS).split())
+TRANSPORT: Final = frozenset((_HTTP + _TRACING + _PROXIES + _CLIENTS).split())
 """Names known one by one; `is_transport` knows families too."""
 _TRANSPORT_KIND: Final = re.compile(
     rb"(cloudfront-is|sec-ch|sec-fetch|x-b3|x-datadog|x-instana|x-newrelic|x-stainless)-"

@@ -16,6 +16,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.policies.calibration import load_calibration
 from trivet.policies.keygen import trivial_key
 from trivet.policies.model import TenantPolicy
+from trivet.policies.named_headers import header_problems
 from trivet.policies.nodes import Position, Source, read_yaml
 from trivet.policies.problems import nearest, problem_of
 from trivet.policies.regular_file import read_regular
@@ -25,7 +26,6 @@ _LARGEST = 1 << 20
 _SUFFIXES = (".yaml", ".yml")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VERSION_VALUE = re.compile(r"[^\x00-\x20,](?:[^\x00-\x1f,]{0,126}[^\x00-\x20,])?")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def load(directory: Path, upstreams: Collection[str] | None = None) -> PolicySet
         problems.extend(found for item in loaded for found in _undeclared(item, upstreams))
     if problems:
         raise ConfigError(*problems)
-    return _policy_set(digest(*contents).hex()[:12], [item.policy for item in loaded])
+    return _policy_set(digest(*contents).hex()[:12], loaded)
 
 
 def policy_files(directory: Path) -> list[Path]:
@@ -228,20 +228,7 @@ def _beyond_types(source: Source, policy: TenantPolicy) -> list[Problem]:
                     "a version has 1 to 128 characters, without commas or control characters.",
                 )
             )
-    lists: list[tuple[Position, tuple[str, ...]]] = [
-        (("exact", "key_headers"), policy.exact.key_headers)
-    ]
-    lists += [
-        (("exact", "rules", index, "key_headers"), rule.key_headers or ())
-        for index, rule in enumerate(policy.exact.rules)
-    ]
-    problems += [
-        source.problem((*position, index), f"{name!r} is not the name of a header.")
-        for position, names in lists
-        for index, name in enumerate(names)
-        if not _HEADER.fullmatch(name)
-    ]
-    return problems
+    return problems + header_problems(source, policy.exact)
 
 
 def _of_judge(source: Source, policy: TenantPolicy) -> list[Problem]:
@@ -303,7 +290,8 @@ def _undeclared(item: _Loaded, upstreams: Collection[str]) -> list[Problem]:
     ]
 
 
-def _policy_set(version: str, policies: list[TenantPolicy]) -> PolicySet:
+def _policy_set(version: str, loaded: list[_Loaded]) -> PolicySet:
+    policies = [item.policy for item in loaded]
     owned = [(credential, policy) for policy in policies for credential in policy.credentials]
     return PolicySet(
         version=version,
@@ -313,6 +301,7 @@ def _policy_set(version: str, policies: list[TenantPolicy]) -> PolicySet:
         by_gateway=MappingProxyType(
             {item.gateway: policy for item, policy in owned if item.gateway}
         ),
+        sources=MappingProxyType({item.policy.tenant: item.source for item in loaded}),
     )
 
 

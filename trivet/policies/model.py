@@ -5,13 +5,15 @@ Unknown fields are refused. See `model_base` for how durations and sizes are wri
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from trivet.messages import Api
 from trivet.policies.model_base import Seconds, Section, Size
 from trivet.policies.semantic_model import SemanticPolicy
+
+HeaderName = Annotated[str, StringConstraints(to_lower=True)]
 
 
 class Match(Section):
@@ -53,6 +55,11 @@ class ExactSettings(Section):
     key_headers: tuple[str, ...] = Field(
         default=(), description="Request headers that shape answers: they join the key."
     )
+    ignore_headers: tuple[HeaderName, ...] = Field(
+        default=(),
+        description="Request headers that do not shape answers: they stay out of the key. Those "
+        "that tell callers apart, or that are known to shape answers, are refused.",
+    )
     max_entry: Size = Field(default=4 << 20, description="Largest answer that is stored, in bytes.")
 
 
@@ -71,6 +78,7 @@ class ExactRule(Section):
     stale_if_error: Seconds | None = None
     remote_images: bool | None = None
     key_headers: tuple[str, ...] | None = None
+    ignore_headers: tuple[HeaderName, ...] | None = None
     max_entry: Size | None = None
 
 

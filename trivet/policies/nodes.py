@@ -14,12 +14,23 @@ from typing import Any
 import yaml
 
 from trivet.errors import ConfigError, Problem
+from trivet.policies.yaml_words import syntax_problem
 
 Position = tuple[str | int, ...]
 """A path into the file: field names and list indexes."""
 
 _TEXT = frozenset(
-    ("tenant", "sha256", "gateway", "upstreams", "models", "model", "route", "key_headers")
+    [
+        "tenant",
+        "sha256",
+        "gateway",
+        "upstreams",
+        "models",
+        "model",
+        "route",
+        "key_headers",
+        "ignore_headers",
+    ]
 )
 """Fields whose scalars are text, whatever they look like; `versions` is handled with them."""
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
@@ -73,10 +84,8 @@ def read_yaml(file: str, text: str) -> Source:
                 )
             )
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        raise ConfigError(_syntax(file, error)) from None
     except yaml.YAMLError as error:
-        raise ConfigError(Problem(file, 1, 1, "", f"is not valid YAML: {error}".strip())) from None
+        raise ConfigError(syntax_problem(file, text, error)) from None
     except RecursionError:
         raise ConfigError(Problem(file, 1, 1, "", "is nested too deeply.")) from None
     if node is None:
@@ -88,13 +97,6 @@ def read_yaml(file: str, text: str) -> Source:
     reader = _Reader(file)
     value = reader.read(node, ())
     return Source(file, value, reader.marks, tuple(reader.problems))
-
-
-def _syntax(file: str, error: yaml.MarkedYAMLError) -> Problem:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    said = " ".join(part for part in (error.context, error.problem) if part)
-    return Problem(file, line, column, "", f"is not valid YAML: {said}.")
 
 
 class _Reader:

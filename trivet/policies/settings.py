@@ -82,7 +82,7 @@ def may_use_upstream(policy: TenantPolicy, upstream: str) -> bool:
 
 def wildcard(name: str, pattern: str) -> bool:
     """`*` stands for any text and `?` for any one character; nothing else is special."""
-    return fnmatchcase(name, pattern.replace("[", "[[]"))
+    return pattern == "*" or fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def _resolve(exact: ExactPolicy, api: Api, model: str, route: str) -> ExactSettings:

@@ -15,6 +15,7 @@ from trivet.canonical import mac, sha256
 from trivet.errors import ConfigError, Problem
 from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.model import TenantPolicy
+from trivet.policies.nodes import Position, Source, field_path
 
 How = Literal["key", "gateway", "own", "anonymous", "chosen"]
 
@@ -46,6 +47,15 @@ class PolicySet:
     """By SHA-256 of the API key, in hex."""
     by_gateway: Mapping[str, TenantPolicy]
     """By the value of the trusted tenant header."""
+    sources: Mapping[str, Source] = field(default_factory=lambda: MappingProxyType({}))
+    """The file of each tenant, where it comes from one."""
+
+    def problem(self, tenant: str, position: Position, message: str) -> Problem:
+        """A finding about a tenant's policy, with its place in the file where there is one."""
+        source = self.sources.get(tenant)
+        if source is None:
+            return Problem(f"policy of {tenant}", 0, 0, field_path(position), message)
+        return source.problem(position, message)
 
 
 UNDECLARED = PolicySet(

@@ -30,7 +30,7 @@ async function embeddings({ options }, extra) {
 const apis = { chat, responses, messages, embeddings };
 const answers = [];
 for (const item of input.cases) {
-  const answer = await apis[item.api](item, { headers: { "x-mock": item.mock } });
+  const answer = await apis[item.api](item, { headers: { baggage: `mock=${encodeURIComponent(item.mock)}` } });
   answers.push(JSON.parse(JSON.stringify(answer)));
 }
 process.stdout.write(JSON.stringify(answers));

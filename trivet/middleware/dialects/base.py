@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from trivet.errors import CacheError
 from trivet.messages import Answer, Api, NotStored, Request
@@ -13,8 +12,7 @@ Headers = Mapping[str, str]
 """Request headers, names in lower case; the last value wins."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreRules:
+class StoreRules(NamedTuple):
     """What the policy says about storing, as far as a dialect has to know."""
 
     tool_calls: bool
@@ -104,7 +102,11 @@ def tells_error(value: Mapping[str, Any]) -> bool:
     """Whether an answer, or an event of a stream, says at its top that it failed."""
     if value.get("object") == "error" or value.get("type") == "error":
         return True
-    return any(value.get(name) not in _NO_ERROR for name in ("error", "errors", "detail"))
+    return (
+        value.get("error") not in _NO_ERROR
+        or value.get("errors") not in _NO_ERROR
+        or value.get("detail") not in _NO_ERROR
+    )
 
 
 _NO_ERROR: tuple[Any, ...] = (None, [])

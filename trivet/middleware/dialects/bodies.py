@@ -65,11 +65,12 @@ def usage_from(given: Any, made: Any, read: Any, written: Any) -> Usage | None:
     `read` and `written` may be left out or null: that is 0. One count that cannot be true leaves
     none to be believed, and counters that only grow are fed from here.
     """
-    found = [token_count(0 if value is None else value) for value in (read, written)]
-    counts = [
-        count for count in (token_count(given), token_count(made), *found) if count is not None
-    ]
-    return Usage(*counts) if len(counts) == 4 else None
+    whole, answer = token_count(given), token_count(made)
+    cached = token_count(0 if read is None else read)
+    kept = token_count(0 if written is None else written)
+    if whole is None or answer is None or cached is None or kept is None:
+        return None
+    return Usage(whole, answer, cached, kept)
 
 
 def schema_of(wanted: Mapping[str, Any]) -> tuple[bool, bytes | None]:

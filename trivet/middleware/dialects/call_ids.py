@@ -6,39 +6,42 @@ time. Only the places where an API defines a call id are read, never text and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from trivet.exact.tool_ids import restore, restore_ids
 from trivet.middleware.dialects.base import as_items
 
 Json = dict[str, Any]
-Places = Callable[[Json], Iterator[tuple[Json, str]]]
+Places = Callable[[Json], list[tuple[Json, str]]]
 """The objects within a message that hold a call id, and the field that does."""
 
 
-def in_chat(message: Json) -> Iterator[tuple[Json, str]]:
+def in_chat(message: Json) -> list[tuple[Json, str]]:
     """OpenAI chat: calls of an assistant message, and the call that a tool message answers."""
-    yield message, "tool_call_id"
-    for call in as_items(message.get("tool_calls")):
-        if type(call) is dict:
-            yield call, "id"
+    places = [(message, "tool_call_id")] if "tool_call_id" in message else []
+    if "tool_calls" in message:
+        calls = as_items(message["tool_calls"])
+        places += [(call, "id") for call in calls if type(call) is dict]
+    return places
 
 
-def in_messages(message: Json) -> Iterator[tuple[Json, str]]:
+def in_messages(message: Json) -> list[tuple[Json, str]]:
     """Anthropic: `tool_use` blocks, and `tool_result` blocks that answer them."""
+    places: list[tuple[Json, str]] = []
     for block in as_items(message.get("content")):
         if type(block) is dict:
             kind = block.get("type")
             if kind == "tool_use":
-                yield block, "id"
+                places.append((block, "id"))
             elif kind == "tool_result":
-                yield block, "tool_use_id"
+                places.append((block, "tool_use_id"))
+    return places
 
 
-def in_responses(item: Json) -> Iterator[tuple[Json, str]]:
+def in_responses(item: Json) -> list[tuple[Json, str]]:
     """OpenAI Responses: calls and their outputs name each other by `call_id`."""
-    yield item, "call_id"
+    return [(item, "call_id")] if "call_id" in item else []
 
 
 def with_original_ids(messages: list[Json], places: Places) -> list[Json]:
@@ -52,7 +55,7 @@ def with_original_ids(messages: list[Json], places: Places) -> list[Json]:
         for holder, field in places(message)
         if type(holder.get(field)) is str
     ]
-    if not any(restore(call_id) != call_id for call_id in found):
+    if not found or not any(restore(call_id) != call_id for call_id in found):
         return messages
     originals = restore_ids(found)
     return [_renamed(message, places, originals) for message in messages]

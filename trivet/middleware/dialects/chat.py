@@ -104,9 +104,8 @@ class ChatDialect:
         shapes.check(body, FIELDS)
         messages = _messages(body)
         keyed = shapes.keyed(body, FIELDS)
-        keyed["messages"] = with_original_ids(
-            [_keyed_message(message) for message in messages], in_chat
-        )
+        rich = [message for message in messages if not _is_plain(message)]
+        keyed["messages"] = _keyed_messages(messages) if rich else _plain_ones(messages)
         json_answer, schema = shapes.wanted_json(body)
         return Request(
             api=self.api,
@@ -118,7 +117,7 @@ class ChatDialect:
             sampled=shapes.is_sampled(body),
             tools=bool(body.get("tools") or body.get("functions")),
             choices=shapes.count(body),
-            uncacheable=_uncacheable(body),
+            uncacheable=_uncacheable(body, rich),
             user=shapes.end_user(body),
             json_answer=json_answer,
             schema=schema,
@@ -162,6 +161,20 @@ def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:
     return messages
 
 
+def _is_plain(message: dict[str, Any]) -> bool:
+    """A role and a text, as most messages are: there is nothing in it to look into."""
+    return len(message) == 2 and type(message.get("content")) is str and "role" in message
+
+
+def _plain_ones(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `_keyed_messages` makes of messages that are all plain."""
+    return [{"content": message["content"], "role": message["role"]} for message in messages]
+
+
+def _keyed_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return with_original_ids(list(map(_keyed_message, messages)), in_chat)
+
+
 def _keyed_message(message: dict[str, Any]) -> dict[str, Any]:
     made = canonical.envelope(message)
     content = made.get("content")
@@ -176,9 +189,10 @@ def _keyed_part(part: Any) -> Any:
     return {name: value for name, value in part.items() if name != "prompt_cache_breakpoint"}
 
 
-def _uncacheable(body: dict[str, Any]) -> str | None:
+def _uncacheable(body: dict[str, Any], rich: list[dict[str, Any]]) -> str | None:
+    """Why no cache may answer; `rich` are the messages that are more than a role and a text."""
     # An empty `web_search_options` object asks for a search with the defaults.
-    named = _EFFECTS.keys() & body.keys()
+    named = [name for name in body if name in _EFFECTS]
     reasons = {_EFFECTS[name] for name in named if body[name] not in (None, False, [])}
     if not body["messages"]:
         # What a server makes of it is its own affair.
@@ -187,9 +201,9 @@ def _uncacheable(body: dict[str, Any]) -> str | None:
         reasons.add("live-search")
     if "audio" in as_items(body.get("modalities")):
         reasons.add("audio")
-    if not all(_runs_at_the_caller(tool) for tool in as_items(body.get("tools"))):
+    if not all(map(_runs_at_the_caller, as_items(body.get("tools")))):
         reasons.add("hosted-tool")
-    for message in body["messages"]:
+    for message in rich:
         if message.get("audio") is not None:
             # A reference to audio that the provider keeps for a while.
             reasons.add("audio")

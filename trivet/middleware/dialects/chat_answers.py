@@ -24,6 +24,7 @@ CHUNK = "chat.completion.chunk"
 _TOKEN_LISTS = frozenset(("token_ids",))
 """Fields of a choice that vLLM sends in pieces, beside the delta."""
 _PARTS = ("delta", "logprobs")
+_TEXT = (str, type(None))
 
 
 def fault_of(value: Any, request: Request, rules: StoreRules) -> Fault:
@@ -49,7 +50,7 @@ def _choice_fault(choice: dict[str, Any], request: Request, rules: StoreRules) -
         return "wrong-object"
     if message.get("audio"):
         return "audio"
-    if any(type(message.get(name)) not in (str, type(None)) for name in ("content", "refusal")):
+    if type(message.get("content")) not in _TEXT or type(message.get("refusal")) not in _TEXT:
         return "unknown-content"
     if message.get("refusal"):
         return None if rules.refusals else "refusal"

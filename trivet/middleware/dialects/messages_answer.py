@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from trivet import canonical
@@ -146,4 +145,4 @@ def usage_of(message: dict[str, Any]) -> Usage | None:
     if found is None:
         return None
     whole = found.input_tokens + found.cache_read_tokens + found.cache_write_tokens
-    return replace(found, input_tokens=whole)
+    return found._replace(input_tokens=whole)

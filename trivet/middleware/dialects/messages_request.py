@@ -97,6 +97,9 @@ def uncacheable(body: dict[str, Any]) -> str | None:
     """Why no cache may answer; `remote-image` only if there is no other reason."""
     if is_zero(body.get("max_tokens")):
         return "prewarm"
+    if not body.get("messages"):
+        # What a server makes of it is its own affair.
+        return "no-messages"
     for field, reason in _STATEFUL.items():
         if body.get(field) not in (None, []):
             return reason

@@ -32,6 +32,7 @@ NOT_KEPT = frozenset(("metadata", "kv_transfer_params", "obfuscation"))
 _NOT_SHARED = re.compile(rb'"(?:metadata|kv_transfer_params)"\s*:')
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
+_INTEGER = frozenset((int,))
 _FINISH: dict[Any, Fault] = {
     "stop": None,
     "tool_calls": None,
@@ -61,7 +62,7 @@ def answer_fault(value: Any, kind: str, request: Request) -> Fault:
     indices: list[Any] = [
         as_mapping(choice).get("index") for choice in as_items(value.get("choices"))
     ]
-    if any(type(index) is not int for index in indices):
+    if not _INTEGER.issuperset(map(type, indices)):
         return "choices-mismatch"
     return None if sorted(indices) == list(range(request.choices)) else "choices-mismatch"
 
@@ -82,22 +83,13 @@ def record_json(
 ) -> Answer | NotStored:
     """Judge the body of a 2xx JSON answer."""
     try:
-        value = read_strictly(body)
-    except ValueError:
+        value, is_compact = canonical.read(body)
+        if not is_compact:
+            # JSON that every parser reads alike has no lone surrogates, which this one refuses.
+            orjson.loads(body)
+    except (RequestError, orjson.JSONDecodeError):
         return NotStored("not-json")
-    return finished(value, judge(value), rules)
-
-
-def read_strictly(text: bytes) -> Any:
-    """JSON that every parser reads alike: `canonical.parse`, but without lone surrogates.
-
-    Raises `ValueError` for anything else.
-    """
-    try:
-        orjson.loads(text)
-        return canonical.parse(text)
-    except RequestError as error:
-        raise ValueError(error.message) from None
+    return finished(value, judge(value), rules, body if is_compact else None)
 
 
 def choice_error(choice: dict[str, Any]) -> bool:
@@ -114,15 +106,19 @@ def says_more(part: Any) -> bool:
     return bool(part)
 
 
-def finished(value: Any, fault: Fault, rules: StoreRules) -> Answer | NotStored:
-    """The answer that `value` is, if nothing is wrong with it."""
+def finished(
+    value: Any, fault: Fault, rules: StoreRules, text: bytes | None = None
+) -> Answer | NotStored:
+    """The answer that `value` is, if nothing is wrong with it. `text` is its compact form, where
+    that is there already."""
     if fault is not None:
         return NotStored(fault)
     ids = ids_of(value)
     if len(ids) > MAX_IDS:
         return NotStored("too-many-ids")
     try:
-        body = orjson.dumps({name: item for name, item in value.items() if name not in NOT_KEPT})
+        kept = NOT_KEPT.isdisjoint(value)
+        body = text if kept and text is not None else _written(value)
     except TypeError:
         # Nested too deep, or an integer of 65 bits and more.
         return NotStored("unwritable")
@@ -137,13 +133,17 @@ def finished(value: Any, fault: Fault, rules: StoreRules) -> Answer | NotStored:
     )
 
 
+def _written(value: dict[str, Any]) -> bytes:
+    return orjson.dumps({name: item for name, item in value.items() if name not in NOT_KEPT})
+
+
 def ids_of(value: dict[str, Any]) -> list[str]:
     """The answer's id and those of its tool calls, each once."""
     found = [value.get("id")]
     for choice in value["choices"]:
         calls = as_items(as_mapping(choice.get("message")).get("tool_calls"))
         found.extend(as_mapping(call).get("id") for call in calls)
-    return list(dict.fromkeys(one for one in found if type(one) is str and one))
+    return list(dict.fromkeys([one for one in found if type(one) is str and one]))
 
 
 def follow_chunk(event: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from trivet.middleware.http_client.connection import Connection
 from trivet.middleware.http_client.dial import dial
@@ -13,8 +13,7 @@ from trivet.middleware.http_client.response import Incoming
 from trivet.middleware.http_client.tls import LazyContext
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Seconds; 0 is no limit. `silence` counts while it is the peer's turn."""
 
     connect: float
@@ -84,14 +83,12 @@ class HttpClient:
         connection = self.pool.take(origin)
         if connection is not None:
             try:
-                return await self._ask(connection, request, limits)
+                incoming = await connection.ask(request, limits.silence)
+                return Response(connection, incoming, self.pool)
             except Lost as lost:
                 if lost.begun or not isinstance(request.body, bytes):
                     raise
         connection = await dial(origin, self.pool, self._tls, limits.connect)
-        return await self._ask(connection, request, limits)
-
-    async def _ask(self, connection: Connection, request: Request, limits: Limits) -> Response:
         incoming = await connection.ask(request, limits.silence)
         return Response(connection, incoming, self.pool)
 

@@ -83,7 +83,12 @@ class Connection(asyncio.Protocol):
         self._sent = False
         self._arm(silence)
         try:
-            await self._write(request)
+            body = request.body
+            if isinstance(body, bytes) and len(body) <= _JOINED:
+                self._put(request.head + body if body else request.head)
+                self._sent = True
+            else:
+                await self._write(request)
             while not incoming.headed:
                 await self._wait()
         except BaseException:
@@ -177,15 +182,11 @@ class Connection(asyncio.Protocol):
 
     async def _write(self, request: Request) -> None:
         body = request.body
-        if not isinstance(body, bytes):
-            self._put(request.head)
-            self._sent = await self._send_iterated(body, request.length)
-        elif len(body) <= _JOINED:
-            self._put(request.head + body if body else request.head)
-            self._sent = True
-        else:
-            self._put(request.head)
+        self._put(request.head)
+        if isinstance(body, bytes):
             self._sent = await self._put_all(body)
+        else:
+            self._sent = await self._send_iterated(body, request.length)
         self._heard = self._loop.time()
 
     async def _send_iterated(self, body: AsyncIterator[bytes], length: int | None) -> bool:

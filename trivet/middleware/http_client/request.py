@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from trivet.middleware.http_client.errors import ConnectFailed, Unsendable
@@ -20,11 +19,12 @@ _METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TARGET: Final = re.compile(r"/[\x21-\x7e\x80-\xff]*")
 _FRAMING: Final = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
 """What this client alone says about a message."""
+_MEMO_TEXT: Final = 4096
+"""Bytes of a target and fields beyond which it is not remembered: callers choose them."""
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """One server: connections to it are interchangeable."""
 
     tls: bool
@@ -33,8 +33,7 @@ class Origin:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(NamedTuple):
     """A base URL that request targets are appended to."""
 
     origin: Origin
@@ -43,8 +42,7 @@ class Root:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request that can be written. `length` is None for a body that goes in chunks."""
 
     head: bytes
@@ -85,6 +83,24 @@ def write_request(root: Root, method: str, target: str, fields: Fields, body: Bo
     written here; of those in `fields` only the `Content-Length` of an iterated body is believed.
     Raises `Unsendable` for whatever would break out of its place.
     """
+    if len(target) + sum([len(name) + len(value) for name, value in fields]) <= _MEMO_TEXT:
+        begun = _remembered(root, method, target, tuple(fields))
+    else:
+        begun = _beginning(root, method, target, fields)
+    length = len(body) if isinstance(body, bytes) else _declared(fields)
+    if length is None:
+        head = begun + b"transfer-encoding: chunked\r\n\r\n"
+    elif length or method in _WITH_BODY:
+        head = b"%bcontent-length: %d\r\n\r\n" % (begun, length)
+    else:
+        head = begun + b"\r\n"
+    return Request(head, body, length, method == "HEAD")
+
+
+def _beginning(
+    root: Root, method: str, target: str, fields: Sequence[tuple[bytes, bytes]]
+) -> bytes:
+    """A head up to what says how the body is framed. Raises `Unsendable`."""
     target = root.path + target
     if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target):
         raise Unsendable("its method or its target is not one that HTTP allows")
@@ -94,17 +110,14 @@ def write_request(root: Root, method: str, target: str, fields: Fields, body: Bo
         % (method.encode(), target.encode("latin-1"), root.authority)
     ]
     lines += [b"%b: %b\r\n" % item for item in fields if item[0].lower() not in _FRAMING]
-    length = len(body) if isinstance(body, bytes) else _declared(fields)
-    if length is None:
-        lines.append(b"transfer-encoding: chunked\r\n\r\n")
-    elif length or method in _WITH_BODY:
-        lines.append(b"content-length: %d\r\n\r\n" % length)
-    else:
-        lines.append(b"\r\n")
-    return Request(b"".join(lines), body, length, method == "HEAD")
+    return b"".join(lines)
 
 
-def _check(fields: Fields) -> None:
+_remembered = lru_cache(maxsize=256)(_beginning)
+"""Most callers send the same head over and over."""
+
+
+def _check(fields: Sequence[tuple[bytes, bytes]]) -> None:
     names = [name for name, _ in fields]
     if b"" in names or b"".join(names).translate(None, _TOKEN):
         raise Unsendable("a header has a name that HTTP does not allow")

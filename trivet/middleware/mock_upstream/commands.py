@@ -1,7 +1,9 @@
-"""What a request asks the mock upstream to do: the `x-mock` header, or a suffix of the model name.
+"""What a request asks the mock upstream to do: by a header, or by a suffix of the model name.
 
 `x-mock: delay=50; status=429; retry-after=2` and the model `mock+delay=50,cut=3` are both read; the
-header wins. An unknown command is the caller's mistake, so that a misspelt test cannot pass.
+header wins. Both are in the key of a cache in front. `baggage: mock=status%3D503` (W3C Baggage,
+percent-encoded) is not: it asks for trouble at a question that was answered before.
+An unknown command is the caller's mistake, so that a misspelt test cannot pass.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote, unquote
 
 from trivet.errors import RequestError
 
@@ -89,15 +92,24 @@ _TEXTS = frozenset({"retry_after", "finish", "served"})
 _WHEN_BARE = {"hang": 0, "garbage": 0, "cut": 0, "end": 0, "error_event": 0}
 
 
-def commands_of(header: str, model: str) -> Commands:
-    """The commands of one request.
+def in_baggage(commands: str) -> str:
+    """The value of a `baggage` header that gives `commands`."""
+    return "mock=" + quote(commands)
+
+
+def commands_of(headers: Mapping[str, str], model: str) -> Commands:
+    """The commands of one request. Names of headers are in lower case.
 
     Raises `RequestError` 400 for a command that is unknown or whose value is wrong.
     """
-    _, plus, suffix = model.partition("+")
-    if not header and not plus:
-        return NONE
+    suffix = model.partition("+")[2]
+    header = "; ".join((*_baggage(headers.get("baggage", "")), headers.get("x-mock", "")))
     return _apply(_apply(NONE, suffix), header)
+
+
+def _baggage(header: str) -> list[str]:
+    members = [member.partition(";")[0].partition("=") for member in header.split(",")]
+    return [unquote(value.strip()) for name, _, value in members if name.strip() == "mock"]
 
 
 def _apply(base: Commands, text: str) -> Commands:

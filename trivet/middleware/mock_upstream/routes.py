@@ -99,7 +99,7 @@ class Routes:
         if posted and call.method != "POST":
             raise RequestError(405, f"{call.method} is not allowed here; POST is.")
         body = _body(call) if posted else {}
-        commands = commands_of(call.headers.get("x-mock", ""), body.get("model", ""))
+        commands = commands_of(call.headers, body.get("model", ""))
         if commands.status is not None:
             told = f"The mock upstream was told to answer {commands.status}."
             return _error(call, RequestError(commands.status, told, code="mock"), commands)

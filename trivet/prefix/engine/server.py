@@ -1,226 +1,301 @@
-"""The engine behind HTTP: one request at a time, a short queue, an honest 503 beyond it."""
+"""The engine behind HTTP: which route does what, and how each request ends.
+
+A raw ASGI application. What it generates is the engine's matter, what it says that of the `api_`
+modules; here a request is read, named, submitted, watched, and its failures are told.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-import socket
-import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import traceback
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import orjson
-import uvicorn
 
 from trivet import canonical
-from trivet.errors import ConfigError, Problem, RequestError
-from trivet.prefix.engine import wire
-from trivet.prefix.engine.model import Generated, LanguageModel, load
+from trivet.errors import RequestError
+from trivet.prefix.engine import api_tokens, http_io
+from trivet.prefix.engine.answers import Choice, Generation, Writer, gathered, streamed
+from trivet.prefix.engine.api_chat import ChatWriter, read_chat
+from trivet.prefix.engine.api_completions import CompletionsWriter, read_completions
+from trivet.prefix.engine.api_errors import error_body
+from trivet.prefix.engine.api_messages import MessagesWriter, read_messages
+from trivet.prefix.engine.exposition import CONTENT_TYPE, exposition
+from trivet.prefix.engine.fields import Body, refused
+from trivet.prefix.engine.http_io import EVENTS, JSON, ASGIMessage, ClientGone, Receive, Send
+from trivet.prefix.engine.openai_fields import Order
+from trivet.prefix.engine.prompts import Prompts
+from trivet.prefix.engine.sampling_params import SamplingParams
+from trivet.prefix.engine.tenants import HEADER, Caller, caller_of
+from trivet.prefix.engine.timings import Stopwatch, Timings
 
-ASGIMessage = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[ASGIMessage]]
-Send = Callable[[ASGIMessage], Awaitable[None]]
+_log = logging.getLogger("trivet.engine")
 
-_MOST_BODY = 4 * 1024 * 1024
-_READERS: dict[str, wire.Reader] = {
-    "/chat/completions": wire.read_chat,
-    "/messages": wire.read_messages,
+
+class Submitting(Protocol):
+    """What the server needs of the engine; see `engine.Engine`."""
+
+    def submit(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        tenant: str,
+        salt: str,
+        deadline_s: float | None,
+    ) -> Generation: ...
+
+    def stats(self) -> Any: ...
+
+    @property
+    def alive(self) -> bool: ...
+
+
+@dataclass(slots=True)
+class Serving:
+    """One model, and how it is served."""
+
+    engine: Submitting
+    prompts: Prompts
+    names: tuple[str, ...]
+    """What requests may call the model; the first is its own name."""
+    aliases: frozenset[str] = frozenset()
+    """Further names, which are not listed."""
+    block_size: int = 16
+    secret: bytes | None = None
+    """Shared with the proxy that signs `X-Trivet-Tenant`."""
+    deadline_s: float | None = None
+    clock: Callable[[], float] = time.time
+    draining: bool = False
+    started: int = field(default_factory=lambda: int(time.time()))
+
+
+Read = Callable[[Body, Prompts], Order]
+Tell = Callable[[Body, Prompts], dict[str, Any]]
+
+_GENERATE: dict[str, Read] = {
+    "/v1/chat/completions": read_chat,
+    "/v1/completions": read_completions,
+    "/v1/messages": read_messages,
 }
-
-
-class Generation:
-    """One generation in the model's thread, read piece by piece from the event loop."""
-
-    def __init__(self) -> None:
-        self.cancelled = threading.Event()
-        self.done: Generated | None = None
-        self._loop = asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[str | Generated | BaseException] = asyncio.Queue()
-
-    def run(self, model: LanguageModel, tokens: Any, order: wire.Order) -> None:
-        """Generate; called in the model's thread."""
-
-        def put(item: str | Generated | BaseException) -> None:
-            self._loop.call_soon_threadsafe(self._pieces.put_nowait, item)
-
-        try:
-            put(model.generate(tokens, order.sampling, put, self.cancelled))
-        except Exception as error:  # whatever failed there is raised to the reader, here
-            put(error)
-
-    def __aiter__(self) -> Generation:
-        return self
-
-    async def __anext__(self) -> str:
-        """The next piece of text; at the end `done` is set."""
-        item = await self._pieces.get()
-        if isinstance(item, str):
-            return item
-        if isinstance(item, BaseException):
-            raise item
-        self.done = item
-        raise StopAsyncIteration
+_TELL: dict[str, Tell] = {
+    "/tokenize": api_tokens.tokenize,
+    "/detokenize": api_tokens.detokenize,
+    "/v1/messages/count_tokens": api_tokens.count_tokens,
+}
+_LORA = ("lora", "lora_name", "lora_request", "adapter")
 
 
 class EngineApp:
-    """A raw ASGI application over one model.
+    """A caller that leaves ends its generations; each request ends with all of them ended."""
 
-    `waiting` requests may queue behind the one being answered; the next gets 503 with
-    `retry-after`. A caller that leaves ends its generation before the next token.
-    """
-
-    def __init__(self, model: LanguageModel, waiting: int = 8) -> None:
-        self._model = model
-        self._most = waiting + 1
-        self._inside = 0
-        self._turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(1, "engine")
+    def __init__(self, serving: Serving) -> None:
+        self.serving = serving
+        self.timings = Timings()
 
     async def __call__(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] != "http":
             return
-        route = scope["path"].removeprefix("/v1")
+        anthropic = scope["path"].startswith("/v1/messages")
         try:
-            if route in _READERS:
-                await self._post(scope, receive, send, route)
-            else:
-                await _reply(send, 200, orjson.dumps(self._about(route)))
+            await self._route(scope)(scope, receive, send)
+        except ClientGone:
+            return
         except RequestError as error:
-            extra = [(b"retry-after", b"2")] if error.status == 503 else []
-            await _reply(send, error.status, wire.error(route == "/messages", error), extra)
+            await _refuse(send, error, anthropic)
+        except _BrokenOff:
+            # uvicorn closes the connection of a reply that is left unfinished: a part of an answer
+            # must not look like a whole one.
+            return
+        except Exception as defect:
+            # The last boundary before the server; the message may quote the request, the place not.
+            _report(defect)
+            told = RequestError(500, "The engine failed on this request; its log says where.")
+            await _refuse(send, told, anthropic)
 
-    def _about(self, route: str) -> Any:
-        if route == "/healthz":
-            return {"status": "ok", "model": self._model.name}
-        if route == "/models":
-            model = {"id": self._model.name, "object": "model", "created": 0, "owned_by": "trivet"}
-            return {"object": "list", "data": [model]}
-        raise RequestError(404, f"This engine has no {route}.")
+    def _route(self, scope: ASGIMessage) -> Callable[[ASGIMessage, Receive, Send], Awaitable[None]]:
+        path, method = scope["path"], scope["method"]
+        posted = self._generate if path in _GENERATE else self._tell if path in _TELL else None
+        if posted is not None:
+            if method != "POST":
+                raise RequestError(405, f"{path} takes POST, not {method}.", code="POST")
+            return posted
+        if path not in ("/health", "/healthz", "/metrics", "/v1/models") and not (
+            path.startswith("/v1/models/")
+        ):
+            raise RequestError(404, f"This engine has no {path}.", code="not_found")
+        if method != "GET":
+            raise RequestError(405, f"{path} takes GET, not {method}.", code="GET")
+        return self._show
 
-    async def _post(self, scope: ASGIMessage, receive: Receive, send: Send, route: str) -> None:
-        if scope["method"] != "POST":
-            raise RequestError(405, f"{scope['method']} is not allowed here; POST is.")
-        order = self._read(await _body(receive), route)
-        if self._inside >= self._most:
-            raise RequestError(503, "The engine is busy; try again later.", code="overloaded")
-        self._inside += 1
-        watch = asyncio.create_task(_gone(receive))
+    async def _generate(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        began = self.timings.clock()
+        read, serving = _GENERATE[scope["path"]], self.serving
+        raw, body = await self._read(receive)
+        signed = http_io.header(scope, HEADER)
+        caller = caller_of(signed, body.get("cache_salt"), raw, serving.secret, serving.clock())
+        model = self._model(body.get("model"))
+        watch = asyncio.create_task(http_io.gone(receive))
         try:
-            async with self._turn:
-                if not watch.done():
-                    await self._answer(order, route, watch, send)
+            order = await asyncio.to_thread(read, body, serving.prompts)
+            if not watch.done():
+                writer = _writer(read, model, order, serving)
+                await self._answer(_Asked(order, writer, caller, began), send, watch)
         finally:
             watch.cancel()
-            self._inside -= 1
 
-    def _read(self, raw: bytes, route: str) -> wire.Order:
+    async def _answer(self, asked: _Asked, send: Send, watch: asyncio.Task[None]) -> None:
+        choices: list[Choice] = []
+        writer = asked.writer
+        try:
+            self._submit(asked, choices)
+            watch.add_done_callback(lambda _: _cancel(choices))
+            headers = [(writer.id_header.encode(), f"req_{secrets.token_hex(12)}".encode())]
+            if asked.order.stream:
+                await _stream(choices, writer, send, headers)
+            else:
+                await gathered(choices)
+                await http_io.reply(send, 200, writer.whole(choices), [*JSON, *headers])
+        finally:
+            _cancel(choices)
+
+    def _submit(self, asked: _Asked, choices: list[Choice]) -> None:
+        serving, order = self.serving, asked.order
+        if serving.draining:
+            raise RequestError(503, "The engine is shutting down.", code="draining")
+        for number, prompt in enumerate(order.prompts):
+            room = serving.prompts.context - len(prompt)
+            for choice in range(order.choices):
+                try:
+                    generation = serving.engine.submit(
+                        prompt,
+                        order.drawn(choice, room),
+                        tenant=asked.caller.tenant,
+                        salt=asked.caller.salt,
+                        deadline_s=serving.deadline_s,
+                    )
+                except RequestError as error:
+                    if error.status == 400 and error.field is None:
+                        error.field = order.field
+                    raise
+                timed = Stopwatch(self.timings, asked.began)
+                choices.append(Choice(len(choices), number, generation, timed))
+
+    async def _tell(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        _, body = await self._read(receive)
+        if body.get("model") is not None:
+            self._model(body["model"])
+        told = await asyncio.to_thread(_TELL[scope["path"]], body, self.serving.prompts)
+        await http_io.reply(send, 200, canonical_json(told), JSON)
+
+    async def _show(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        path, serving = scope["path"], self.serving
+        if path == "/metrics":
+            if http_io.header(scope, HEADER) is not None:
+                # A tenant asks through the proxy: the figures name the other tenants.
+                raise RequestError(404, f"This engine has no {path}.", code="not_found")
+            text = await asyncio.to_thread(exposition, serving.engine.stats(), self.timings)
+            await http_io.reply(send, 200, text, [(b"content-type", CONTENT_TYPE.encode())])
+        elif path.startswith("/health"):
+            status = "draining" if serving.draining else "ok" if serving.engine.alive else "failed"
+            told = {"status": status, "model": serving.names[0]}
+            await http_io.reply(send, 200 if status == "ok" else 503, orjson.dumps(told), JSON)
+        elif path == "/v1/models":
+            models = {"object": "list", "data": [self._shown(name) for name in serving.names]}
+            await http_io.reply(send, 200, orjson.dumps(models), JSON)
+        else:
+            name = self._model(path.removeprefix("/v1/models/"))
+            await http_io.reply(send, 200, orjson.dumps(self._shown(name)), JSON)
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        serving = self.serving
+        told = {"id": name, "object": "model", "created": serving.started, "owned_by": "trivet"}
+        return {**told, "root": serving.names[0], "max_model_len": serving.prompts.context}
+
+    async def _read(self, receive: Receive) -> tuple[bytes, dict[str, Any]]:
+        raw = await http_io.read_body(receive)
         body = canonical.parse(raw)
         if not isinstance(body, dict):
             raise RequestError(400, "The body must be a JSON object.")
-        if body.get("model") != self._model.name:
-            message = f"This engine serves the model {self._model.name!r} only."
+        for name in _LORA:
+            if body.get(name) is not None:
+                raise refused(name, "is not known here: this engine has no LoRA adapters")
+        return raw, body
+
+    def _model(self, name: Any) -> str:
+        if not isinstance(name, str):
+            raise refused("model", "is the name of the model, a text")
+        if name not in self.serving.names and name not in self.serving.aliases:
+            served = ", ".join(self.serving.names)
+            message = f"The model {name!r} is not served here; {served} is."
             raise RequestError(404, message, field="model", code="model_not_found")
-        return _READERS[route](body)
-
-    async def _answer(
-        self, order: wire.Order, route: str, watch: asyncio.Task[None], send: Send
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        tokens = await loop.run_in_executor(self._thread, self._model.encode, order.messages)
-        writer: wire.Writer
-        if route == "/messages":
-            writer = wire.MessagesWriter(self._model.name, int(tokens.shape[1]))
-        else:
-            writer = wire.ChatWriter(self._model.name, order)
-        made = Generation()
-        watch.add_done_callback(lambda _: made.cancelled.set())
-        work = loop.run_in_executor(self._thread, made.run, self._model, tokens, order)
-        try:
-            await (_stream if order.stream else _whole)(made, writer, send)
-        finally:
-            made.cancelled.set()
-            await work
+        return name
 
 
-async def _stream(made: Generation, writer: wire.Writer, send: Send) -> None:
-    headers = [*_id(writer), (b"content-type", b"text/event-stream; charset=utf-8")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": writer.start(), "more_body": True})
-    async for text in made:
-        await send({"type": "http.response.body", "body": writer.piece(text), "more_body": True})
-    assert made.done is not None
-    await send({"type": "http.response.body", "body": writer.end(made.done), "more_body": False})
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request to generate: what, how it is told, for whom, and when it came."""
+
+    order: Order
+    writer: Writer
+    caller: Caller
+    began: float
 
 
-async def _whole(made: Generation, writer: wire.Writer, send: Send) -> None:
-    text = "".join([piece async for piece in made])
-    assert made.done is not None
-    await _reply(send, 200, writer.whole(text, made.done), _id(writer))
+class _BrokenOff(Exception):  # noqa: N818 - an event
+    """A stream ended before its answer did."""
 
 
-def _id(writer: wire.Writer) -> list[tuple[bytes, bytes]]:
-    return [(writer.id_header.encode(), f"req_{secrets.token_hex(12)}".encode())]
+def _writer(read: Read, model: str, order: Order, serving: Serving) -> Writer:
+    if read is read_messages:
+        return MessagesWriter(model, serving.block_size)
+    made = ChatWriter if read is read_chat else CompletionsWriter
+    return made(model, order, lambda token: serving.prompts.decode([token]))
 
 
-async def _body(receive: Receive) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise RequestError(400, "The request ended before its body did.")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > _MOST_BODY:
-            raise RequestError(413, f"The body is larger than {_MOST_BODY} bytes.")
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _reply(
-    send: Send, status: int, body: bytes, extra: list[tuple[bytes, bytes]] | None = None
+async def _stream(
+    choices: Sequence[Choice], writer: Writer, send: Send, headers: http_io.Headers
 ) -> None:
-    length = (b"content-length", str(len(body)).encode())
-    headers = [(b"content-type", b"application/json"), length, *(extra or ())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def run(model: str, host: str, port: int, threads: int = 2, waiting: int = 8) -> None:
-    """Load `model` (see `model.load`) and serve it until SIGINT or SIGTERM. Blocks.
-
-    Raises `ConfigError` when the port cannot be had or the model cannot be loaded.
-    """
-    with _bound(host, port) as listener:
-        print(f"Loading {model} ...", flush=True)
-        start = time.monotonic()
-        app = EngineApp(load(model, threads), waiting)
-        url = f"http://{host}:{listener.getsockname()[1]}"
-        print(f"Loaded in {time.monotonic() - start:.0f} s. Listening on {url}/v1", flush=True)
-        config = uvicorn.Config(
-            app, lifespan="off", log_level="warning", timeout_graceful_shutdown=2
-        )
+    async with aclosing(streamed(choices, writer)) as events:
+        first = await anext(events)
+        await http_io.start(send, 200, [*EVENTS, *headers])
+        await http_io.piece(send, first, more=True)
         try:
-            uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            print("The engine stopped.")
+            async for event in events:
+                await http_io.piece(send, event, more=True)
+        except RequestError as failed:
+            await http_io.piece(send, writer.broken(failed), more=True)
+            raise _BrokenOff from None
+        await http_io.piece(send, b"", more=False)
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another port"
-        raise ConfigError(Problem("trivet engine", 0, 0, "--port", message)) from None
-    return listener
+def _cancel(choices: Sequence[Choice]) -> None:
+    for choice in choices:
+        choice.generation.cancel()
+
+
+async def _refuse(send: Send, error: RequestError, anthropic: bool) -> None:
+    headers = [*JSON]
+    if error.status in (429, 503):
+        headers.append((b"retry-after", b"1"))
+    if error.status == 405 and error.code:
+        headers.append((b"allow", error.code.encode()))
+    await http_io.reply(send, error.status, error_body(error, anthropic=anthropic), headers)
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON, also of texts that orjson cannot write: what a vocabulary spells may be no UTF-8."""
+    return canonical.dump(value).removeprefix(b"\x00")
+
+
+def _report(defect: Exception) -> None:
+    frames = traceback.extract_tb(defect.__traceback__)[-5:]
+    places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
+    _log.error("request failed: %s at %s", type(defect).__name__, places)

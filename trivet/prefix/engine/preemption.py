@@ -1,0 +1,44 @@
+"""Who gives its blocks back when a sequence needs one and none is free."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from trivet.prefix.block_table import BlockTable
+from trivet.prefix.engine.sequence import Sequence
+from trivet.prefix.free_queue import TenantQueue
+
+
+def victim(running: Collection[Sequence], account: TenantQueue) -> Sequence:
+    """The youngest sequence of the tenant that holds most, where that helps `account`.
+
+    None is chosen twice while there is another. Of those chosen before it is the youngest, so that
+    the oldest of all comes to its end. One of the account's own sequences runs.
+    """
+    held: Counter[TenantQueue] = Counter()
+    for each in running:
+        held[table_of(each).queue] += len(table_of(each).blocks)
+
+    def rank(each: Sequence) -> tuple[bool, int, int]:
+        fresh = not each.preempted
+        return fresh, held[table_of(each).queue] if fresh else 0, each.number
+
+    # At its quota a tenant is helped by its own blocks alone; and what a tenant has under its floor
+    # stays its own.
+    alone = account.quota is not None and account.quota <= account.held - account.idle
+    return max(
+        (
+            each
+            for each in running
+            if (owner := table_of(each).queue) is account
+            or not (alone or owner.held <= owner.floor)
+        ),
+        key=rank,
+    )
+
+
+def table_of(sequence: Sequence) -> BlockTable:
+    """What a running sequence holds."""
+    assert sequence.table is not None
+    return sequence.table

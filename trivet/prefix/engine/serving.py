@@ -1,0 +1,256 @@
+"""`trivet engine serve`: from options to a running engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trivet.errors import CacheError, ConfigError, Problem
+from trivet.prefix.engine.tenants import MIN_SECRET
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from trivet.prefix.engine.engine import Engine
+    from trivet.prefix.engine.engine_stats import EngineStats
+
+SECRET_ENV = "TRIVET_ENGINE_SECRET"  # noqa: S105 - the variable's name
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_BACKLOG = 2048
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `trivet engine serve` is told. Sizes are bytes, times seconds."""
+
+    model: str
+    host: str = "127.0.0.1"
+    port: int = 9100
+    names: tuple[str, ...] = ()
+    """Further names of the model."""
+    kv_memory: int = 2 << 30
+    block_size: int = 16
+    host_memory: int = 0
+    disk_memory: int = 0
+    disk_folder: Path | None = None
+    determinism: Literal["", "bitwise"] = ""
+    max_running: int = 32
+    max_waiting: int = 1024
+    max_waiting_per_tenant: int = 256
+    threads: int = 2
+    dtype: str = "auto"
+    device: str = "auto"
+    deadline: float | None = None
+    drain: float = 30.0
+    secret_file: Path | None = None
+    parent: int | None = None
+    """Process whose end ends the engine too."""
+
+
+def size(text: str) -> int:
+    """Bytes out of `4096`, `512MiB` or `2GiB`. Raises `ValueError`."""
+    found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", text.strip())
+    if not found:
+        raise ValueError("a size is a number of bytes, or a number with KiB, MiB, GiB or TiB")
+    return int(found[1]) * _UNITS[found[2] or ""]
+
+
+def shared_secret(file: Path | None, env: Mapping[str, str] = os.environ) -> bytes | None:
+    """The secret that proxy and engine share: of the file, else TRIVET_ENGINE_SECRET, else none.
+
+    Raises `ConfigError` for one that is unreadable or short.
+    """
+    where, text = SECRET_ENV, env.get(SECRET_ENV, "")
+    if file is not None:
+        where = str(file)
+        try:
+            text = file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(Problem(where, 0, 0, "--secret-file", str(error))) from None
+    text = text.strip()
+    if not text and file is None:
+        return None
+    return checked_secret(text, where)
+
+
+def checked_secret(text: str, where: str) -> bytes:
+    """The bytes of a secret. Raises `ConfigError` for a short one."""
+    if len(text) < MIN_SECRET:
+        message = f"the secret has fewer than {MIN_SECRET} characters"
+        raise ConfigError(Problem(where, 0, 0, "secret", message))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def run(options: ServeOptions) -> None:
+    """Load the model and serve it until SIGINT or SIGTERM.
+
+    Raises `ConfigError` when the port cannot be had or the model cannot be loaded.
+    """
+    if options.parent is not None:
+        _follow(options.parent)
+    secret = shared_secret(options.secret_file)
+    with _bound(options.host, options.port) as listener:
+        _say(f"loading {options.model}")
+        began = time.monotonic()
+        loaded = _load(options)
+        _say(f"loaded in {time.monotonic() - began:.1f} s")
+        import uvloop
+
+        with contextlib.suppress(KeyboardInterrupt):
+            uvloop.run(_serve(options, loaded, secret, listener))
+    _say("stopped")
+
+
+def _load(options: ServeOptions) -> Any:
+    try:
+        from trivet.prefix.engine.loading import load
+    except ImportError as error:
+        message = (
+            f"{error.name} is not installed; `pip install 'trivet[engine]'` brings it,"
+            " and `make demo` sets up everything"
+        )
+        raise ConfigError(Problem("trivet engine", 0, 0, "--model", message)) from None
+    return load(options.model, dtype=options.dtype, device=options.device, threads=options.threads)
+
+
+async def _serve(
+    options: ServeOptions, loaded: Any, secret: bytes | None, listener: socket.socket
+) -> None:
+    import uvicorn
+
+    from trivet.prefix.engine.engine import Engine, EngineSettings
+    from trivet.prefix.engine.prompts import Prompts
+    from trivet.prefix.engine.scheduler import Limits
+    from trivet.prefix.engine.server import EngineApp, Serving
+
+    facts = loaded.facts
+    engine = Engine(
+        loaded,
+        EngineSettings(
+            kv_memory=options.kv_memory,
+            block_size=options.block_size,
+            host_memory=options.host_memory,
+            disk_memory=options.disk_memory,
+            disk_folder=options.disk_folder,
+            determinism=options.determinism,
+            limits=Limits(
+                max_running=options.max_running,
+                max_waiting=options.max_waiting,
+                max_waiting_per_tenant=options.max_waiting_per_tenant,
+            ),
+        ),
+    )
+    serving = Serving(
+        engine,
+        Prompts(loaded.tokenizer, facts.context, facts.vocabulary),
+        tuple(dict.fromkeys((facts.name, *options.names))),
+        frozenset({options.model}),
+        options.block_size,
+        secret,
+        options.deadline,
+    )
+
+    class Server(uvicorn.Server):
+        """uvicorn whose signals drain the engine, and do not end the process by themselves."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop)
+            yield
+
+        def _stop(self) -> None:
+            self.force_exit = self.should_exit
+            self.should_exit = serving.draining = True
+
+    logging.getLogger("uvicorn.error").addFilter(_not_an_error)
+    config = uvicorn.Config(
+        EngineApp(serving),
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=max(1, int(options.drain)),
+    )
+    server = Server(config)
+    engine.start()
+    _end_with(engine, server)
+    try:
+        _say(
+            f"{', '.join(serving.names)} at {_url(listener)}/v1 ({_facts(engine.stats(), secret)})"
+        )
+        listener.listen(_BACKLOG)
+        await server.serve(sockets=[listener])
+        if not engine.alive:
+            raise CacheError("the engine's thread ended by a defect; its log says where")
+    finally:
+        await engine.close()
+
+
+def _end_with(engine: Engine, server: uvicorn.Server) -> None:
+    """End the server when the engine's thread has: whoever started it may start it again."""
+    if engine.alive:
+        asyncio.get_running_loop().call_later(_LOOK_S, _end_with, engine, server)
+    else:
+        server.should_exit = True
+
+
+def _facts(stats: EngineStats, secret: bytes | None) -> str:
+    tokens = stats.kv_bytes // stats.block_bytes * stats.block_size
+    callers = "tenants are told signed" if secret else "no secret: all callers are unsigned"
+    return f"KV for {tokens:,} tokens; {callers}"
+
+
+def _not_an_error(record: logging.LogRecord) -> bool:
+    """Whether uvicorn's line is news: it complains of replies that are broken off on purpose."""
+    return "without completing response" not in record.getMessage()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A bound socket that listens once the model is there: until then callers are refused."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another port"
+        raise ConfigError(Problem("trivet engine", 0, 0, "--port", message)) from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _follow(parent: int) -> None:
+    """End this process when `parent` is no longer its parent."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="trivet-parent").start()
+
+
+def _say(line: str) -> None:
+    print(f"trivet engine: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,106 @@
+"""How much memory the engine takes and how it is bounded, and the parts that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from trivet.errors import ConfigError, Problem
+from trivet.prefix.blocks import BlockPool
+from trivet.prefix.engine.kv_memory import KvMemory, blocks_for
+from trivet.prefix.engine.kv_movers import SlotsMover, disk_mover, host_mover
+from trivet.prefix.engine.loaded_model import LoadedModel, ModelFacts
+from trivet.prefix.engine.runner import Determinism, Runner
+from trivet.prefix.engine.scheduler import Limits
+from trivet.prefix.events import EventLog
+from trivet.prefix.hashing import Namespace
+from trivet.prefix.offload import OffloadTier
+from trivet.prefix.shares import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Memory in bytes; what does not make a whole block is not used."""
+
+    kv_memory: int
+    block_size: int = 16
+    host_memory: int = 0
+    """For evicted blocks; 0 keeps none."""
+    disk_memory: int = 0
+    disk_folder: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+    determinism: Determinism = ""
+    shares: Shares = field(default_factory=Shares)
+    platform: tuple[tuple[int, ...], ...] = ()
+    """Prompts that the platform itself supplies, as tokens: all tenants share their blocks."""
+
+    @property
+    def platform_blocks(self) -> int:
+        """The most blocks that they pin."""
+        return sum(len(prefix) // self.block_size for prefix in self.platform)
+
+    def ceiling(self, tenant: str, blocks: int) -> int:
+        """The most of `blocks` blocks that one request of the tenant may hold, shared ones apart.
+
+        As `BlockPool.ceiling` once all platform prefixes are pinned.
+        """
+        share = self.shares.of(tenant)
+        most = blocks - self.platform_blocks - (self.shares.floors - share.floor)
+        return most if share.quota is None else min(most, share.quota)
+
+
+class Parts(NamedTuple):
+    """What the engine owns."""
+
+    runner: Runner
+    pool: BlockPool
+    events: EventLog
+
+
+def build(loaded: LoadedModel, settings: EngineSettings) -> Parts:
+    """Raises `ConfigError` for memory that holds no block, or that there is not."""
+    size = settings.block_size
+    if size < 1:
+        raise _problem("--block-size", "a block has at least 1 token")
+    blocks = blocks_for(settings.kv_memory, loaded.layers, size, loaded.dtype)
+    if blocks <= settings.platform_blocks + settings.shares.floors:
+        raise _problem(
+            "--kv-memory",
+            f"{settings.kv_memory:,} bytes hold {blocks} blocks of {size} tokens, which leaves"
+            f" none beside platform prefixes and floors",
+        )
+    try:
+        runner = Runner(loaded, blocks, size, determinism=settings.determinism)
+    except (RuntimeError, MemoryError) as error:
+        message = f"{settings.kv_memory:,} bytes of KV do not fit in memory: {error}"
+        raise _problem("--kv-memory", message) from None
+    events = EventLog()
+    offload = _offload(runner.memory, settings)
+    pool = BlockPool(blocks, size, shares=settings.shares, offload=offload, emit=events)
+    return Parts(runner, pool, events)
+
+
+def namespace(facts: ModelFacts, settings: EngineSettings) -> Namespace:
+    """What tells this engine's KV from another's."""
+    layout = f"{facts.dtype} {facts.layout} {settings.determinism}"
+    return Namespace(facts.name, facts.revision, facts.tokenizer, layout=layout)
+
+
+def _offload(memory: KvMemory, settings: EngineSettings) -> OffloadTier | None:
+    host, disk = (
+        amount // memory.bytes_per_block for amount in (settings.host_memory, settings.disk_memory)
+    )
+    above: KvMemory | SlotsMover = memory
+    mover = host_mover(memory, host) if host else None
+    below = None
+    if disk:
+        above = mover or memory
+        below = OffloadTier(
+            disk, disk_mover(memory, above, disk, settings.disk_folder), medium="disk"
+        )
+    return OffloadTier(host, mover, below=below) if mover else below
+
+
+def _problem(option: str, message: str) -> ConfigError:
+    return ConfigError(Problem("trivet engine", 0, 0, option, message))
