@@ -203,3 +203,18 @@ def test_a_place_of_no_weight_is_never_drawn(weights: list[float], chance: float
     made = torch.tensor([weights], dtype=torch.float64)
     at = int(sampler._place(made, torch.tensor([chance], dtype=torch.float64))[0])
     assert weights[at] > 0
+
+
+@pytest.mark.parametrize("count", [2, 5, 32])
+def test_no_bit_of_what_is_told_of_a_row_depends_on_the_others(count: int) -> None:
+    torch.set_num_threads(2)
+    try:
+        logits = torch.randn(count, 49152, generator=torch.Generator().manual_seed(count)) * 3
+
+        def drawn(rows: torch.Tensor) -> list[Drawn]:
+            given = params(top_p=0.999, seed=1, logprobs=3)
+            return draw(rows, [SamplerState(given) for _ in rows])
+
+        assert drawn(logits) == [one for row in logits for one in drawn(row[None])]
+    finally:
+        torch.set_num_threads(1)

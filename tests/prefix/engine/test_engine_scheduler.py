@@ -272,3 +272,10 @@ def test_on_a_grid_nobody_waits_for_blocks_that_will_not_be_shared() -> None:
     step(scheduler)
     added(scheduler, request(2, [*first.tokens, 3]))
     assert 2 in [number for number, _ in sizes(scheduler.plan(0.0))]
+
+
+def test_a_step_in_which_nobody_decodes_may_take_more_of_prompts() -> None:
+    scheduler, _ = scheduler_of(step_tokens=4, prefill_tokens=9)
+    added(scheduler, request(1, range(6), "a"), request(2, range(20), "b"))
+    assert sizes(step(scheduler)) == [(1, 6), (2, 3)]
+    assert sizes(step(scheduler)) == [(1, 1), (2, 4)]

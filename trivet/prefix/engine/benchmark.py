@@ -22,7 +22,7 @@ from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.settings import EngineSettings
 
 _TENANT = "bench"
-_SPARE_BLOCKS = 8
+_SPARE_BLOCKS = 1
 
 
 @dataclass(frozen=True, slots=True)

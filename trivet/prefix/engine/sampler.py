@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -138,9 +138,8 @@ def _filtered(
     place = torch.arange(width, device=scores.device)
     top_k = torch.tensor(most, device=scores.device)[:, None]
     weights = weights.masked_fill(place >= top_k, 0.0)
-    whole = torch.where(
-        top_k[:, 0] <= width, weights.sum(-1), scores.exp().sum(-1, dtype=torch.float64)
-    )
+    mass_of_all = _by_row(lambda row: row.exp().sum(dtype=torch.float64), scores)
+    whole = torch.where(top_k[:, 0] <= width, weights.sum(-1), mass_of_all)
     mass = torch.tensor([each.top_p for each in params], device=scores.device).double() * whole
     reached = weights.cumsum(-1)
     kept = (reached - weights < mass[:, None]) | (place == 0)
@@ -164,7 +163,7 @@ def _place(weights: torch.Tensor, chance: torch.Tensor) -> torch.Tensor:
 def _with_logprobs(
     logits: torch.Tensor, tokens: torch.Tensor, params: Sequence[SamplingParams]
 ) -> list[Drawn]:
-    whole = logits.logsumexp(-1, keepdim=True)
+    whole = _by_row(lambda row: row.logsumexp(-1), logits)[:, None]
     own = (logits.gather(-1, tokens[:, None]) - whole)[:, 0].tolist()
     counts = [min(each.logprobs or 0, logits.shape[-1]) for each in params]
     best, places = logits.topk(max(counts), -1)
@@ -177,6 +176,12 @@ def _with_logprobs(
             tokens.tolist(), own, places.tolist(), best.tolist(), counts, strict=True
         )
     ]
+
+
+def _by_row(reduce: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    """Each row by itself: how a sum over several rows is split depends on how many there are, and
+    in bitwise mode no bit of what is told may depend on the others in the step."""
+    return torch.stack([reduce(row) for row in rows])
 
 
 def _told(logprob: float) -> float:

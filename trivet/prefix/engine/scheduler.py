@@ -27,7 +27,10 @@ class Limits:
 
     max_running: int = 32
     step_tokens: int = 512
-    """Prompt tokens of one step, beside the tokens that are decoded in it."""
+    """Prompt tokens of one step, beside the tokens that are decoded in it: they bound how long who
+    decodes waits for the next token."""
+    prefill_tokens: int = 0
+    """Prompt tokens of a step in which nobody decodes, if more: larger steps cost less a token."""
     max_waiting: int = 1024
     max_waiting_per_tenant: int = 256
     max_running_per_tenant: int | None = None
@@ -153,7 +156,9 @@ class Scheduler:
 
     def _share_out(self, prompts: dict[str, list[Sequence]], plan: Plan) -> None:
         """Give the step's budget to running prompts and to new ones, tenant by tenant."""
-        budget = max(self.limits.step_tokens, self._grid)
+        limits = self.limits
+        more = 0 if plan.chunks else limits.prefill_tokens
+        budget = max(limits.step_tokens, more, self._grid)
         candidates = set(prompts)
         if len(self.running) < self.limits.max_running:
             candidates.update(self.waiting.tenants())

@@ -135,6 +135,7 @@ async def _serve(
     from trivet.prefix.engine.prompts import Prompts
     from trivet.prefix.engine.scheduler import Limits
     from trivet.prefix.engine.server import EngineApp, Serving
+    from trivet.prefix.engine.settings import PREFILL_TOKENS
 
     facts = loaded.facts
     engine = Engine(
@@ -147,6 +148,7 @@ async def _serve(
             disk_folder=options.disk_folder,
             determinism=options.determinism,
             limits=Limits(
+                prefill_tokens=PREFILL_TOKENS,
                 max_running=options.max_running,
                 max_waiting=options.max_waiting,
                 max_waiting_per_tenant=options.max_waiting_per_tenant,

