@@ -227,3 +227,16 @@ def test_a_header_that_is_known_to_shape_answers_cannot_be_ignored(name: str) ->
 
 def test_a_mock_command_is_in_the_key_like_any_header() -> None:
     assert key_headers(((b"x-mock", b"status=503"),)) != ()
+
+
+def test_what_is_remembered_of_other_heads_changes_no_key() -> None:
+    heads = [PARTS._replace(upstream=f"up{number}") for number in range(300)]
+    first = [canonical_request(head) for head in heads]
+    assert len(set(first)) == len(heads)
+    assert [canonical_request(head) for head in heads] == first
+
+
+def test_a_head_too_long_to_be_remembered_has_a_key_of_its_own() -> None:
+    long = PARTS._replace(headers=(("x-long", "a" * 5000),))
+    other = long._replace(headers=(("x-long", "a" * 4999 + "b"),))
+    assert exact_key(long) == exact_key(long) != exact_key(other)
