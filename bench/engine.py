@@ -51,7 +51,7 @@ async def _beside_transformers(
     yield Row(section, "cold over warm", median(gains), "x", ">=", 12)
     yield Row(section, "block accounting of a cold prefill", median(share), "%", "<=", 2)
     for figure in await benchmark.restored():
-        target = 5 if figure.name == "prefix: prefill over restore" else None
+        target = 5 if figure.name == "cold over restored" else None
         yield Row(section, figure.name, figure.value, figure.unit, ">=", target)
 
 
@@ -77,7 +77,7 @@ async def _generating(benchmark: Benchmark, floor: Floor, rounds: int) -> AsyncI
 async def _conversing(benchmark: Benchmark) -> AsyncIterator[Row]:
     section = "engine, replayed chat trace"
     for figure in await benchmark.conversed():
-        target = 0.85 if "ceiling" in figure.name else None
+        target = 0.85 if "gain" in figure.name else None
         yield Row(section, figure.name, figure.value, figure.unit, ">=", target)
 
 

@@ -354,7 +354,13 @@ class TestTold:
         assert seen == [EngineCommand("m", 9200, ("--kv-memory", "4 GiB")), None]
 
     @pytest.mark.parametrize(
-        "flags", [("--engine-port", "1"), ("--engine", "m", "--engine-options", "'")]
+        "flags",
+        [
+            ("--engine-port", "1"),
+            ("--engine", "m", "--engine-options", "'"),
+            ("--engine", "m", "--engine-options", "--kv-memory 4GiB --host=0.0.0.0"),
+            ("--engine", "m", "--engine-options", "--port 9200"),
+        ],
     )
     def test_options_of_no_engine_are_a_wrong_usage(self, flags: tuple[str, ...]) -> None:
         assert run("serve", *flags).exit_code == USAGE

@@ -90,6 +90,14 @@ def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) ->
     run(config_file, upstreams, flags, _engine_of(flags))
 
 
+_ENGINE_OWN = {
+    "--model": "the model is given to --engine itself.",
+    "--port": "the port is given by --engine-port.",
+    "--host": "the engine listens on 127.0.0.1, where the proxy reaches it.",
+}
+"""Options of `engine serve` that `serve` has settled."""
+
+
 def _engine_of(flags: dict[str, Any]) -> EngineCommand | None:
     model, port, options = (flags.pop(name) for name in ("engine", "engine_port", "engine_options"))
     if model is None:
@@ -99,9 +107,14 @@ def _engine_of(flags: dict[str, Any]) -> EngineCommand | None:
     from trivet.middleware.engine_process import EngineCommand
 
     try:
-        return EngineCommand(model, port, tuple(shlex.split(options)))
+        words = tuple(shlex.split(options))
     except ValueError as error:
         raise click.UsageError(f"--engine-options: {error}") from None
+    for word in words:
+        name = word.partition("=")[0]
+        if name in _ENGINE_OWN:
+            raise click.UsageError(f"--engine-options: {_ENGINE_OWN[name]}")
+    return EngineCommand(model, port, words)
 
 
 @main.command()

@@ -19,6 +19,7 @@ from trivet.prefix.engine.prompts import Prompts
 from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.sequence import Finish
 from trivet.prefix.engine.server import EngineApp, Serving
+from trivet.prefix.engine.stall_guard import StallGuard
 
 WORDS = ("One", "Two", "Three", "Four", "system", "user", "assistant")
 TEMPLATE = (
@@ -178,7 +179,9 @@ def served(engine: ScriptedEngine, context: int = 512, **options: Any) -> Iterat
     """The server of a scripted engine; its model is called `scripted`. Yields the base URL."""
     made = tokenizer()
     serving = Serving(engine, Prompts(made, context, len(made)), ("scripted",), **options)
-    config = uvicorn.Config(EngineApp(serving), port=0, lifespan="off", log_level="critical")
+    config = uvicorn.Config(
+        EngineApp(serving), port=0, http=StallGuard, lifespan="off", log_level="critical"
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

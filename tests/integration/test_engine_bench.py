@@ -37,7 +37,7 @@ def test_it_prints_one_document_whose_hits_are_those_of_the_trace(folder: Path) 
     turns = [120 + 96 * turn for turn in range(1, 9)]
     hits = 5 * 112 + 6 * sum((one - 96) // 16 * 16 for one in turns[1:])
     assert found["chat trace: prompt tokens cached"] == pytest.approx(hits / 6 / sum(turns) * 100)
-    assert found["prefix: tokens restored a round"] >= 112
+    assert found["tokens of it that host memory gave"] >= 112
 
 
 def test_sizes_that_do_not_fit_are_refused_by_option(folder: Path) -> None:
@@ -45,3 +45,9 @@ def test_sizes_that_do_not_fit_are_refused_by_option(folder: Path) -> None:
     assert (small.returncode, "--kv-memory: at least" in small.stderr) == (2, True)
     long = bench("--model", str(folder), "--prefix", "4096")
     assert (long.returncode, "the model takes 1024" in long.stderr) == (2, True)
+
+
+def test_more_memory_than_the_machine_has_is_refused_before_it_is_taken(folder: Path) -> None:
+    ran = bench("--model", str(folder), *SMALL, "--kv-memory", "900000GiB")
+    assert ran.returncode == 2
+    assert "--kv-memory: 966,367,641,600,000 bytes are asked for" in ran.stderr

@@ -14,8 +14,10 @@ import pytest
 from engine_rig import ScriptedEngine, served, tokenizer
 
 from trivet.errors import RequestError
+from trivet.middleware.engine_process import health
+from trivet.prefix.engine.prompts import Prompts
 from trivet.prefix.engine.sampling_params import SamplingParams
-from trivet.prefix.engine.tenants import HEADER, UNSIGNED, sign
+from trivet.prefix.engine.tenants import HEADER, NONCE, PROOF, UNSIGNED, proof, sign
 
 SECRET = b"s" * 40
 LONG = "x" * 40
@@ -436,6 +438,67 @@ class TestTenants:
         with served(ScriptedEngine(), secret=SECRET) as url:
             header = sign(SECRET, "acme", time.time(), b"")
             assert httpx2.get(f"{url}/metrics", headers={HEADER: header}).status_code == 404
+
+    def test_an_engine_for_the_proxy_alone_refuses_all_others(self) -> None:
+        sent, small = json.dumps(body()).encode(), json.dumps({"prompt": "x"}).encode()
+        good, empty = (sign(SECRET, "acme", time.time(), one) for one in (sent, b""))
+        chat, models = "/v1/chat/completions", "/v1/models"
+        with served(ScriptedEngine(), secret=SECRET, signed_only=True) as url:
+            for path, one in ((chat, sent), ("/tokenize", small)):
+                assert post(url, path, one).status_code == 401
+            assert post(url, chat, sent, **{HEADER: empty}).status_code == 401
+            assert post(url, chat, sent, **{HEADER: good}).status_code == 200
+            # The proxy signs what it passes on as it comes without its body.
+            assert post(url, "/tokenize", small, **{HEADER: empty}).status_code == 200
+            for path in (models, f"{models}/scripted", "/metrics"):
+                assert httpx2.get(url + path).status_code == 401
+            assert httpx2.get(url + models, headers={HEADER: empty}).status_code == 200
+            wrong = {"authorization": "Bearer " + "t" * 40}
+            assert httpx2.get(f"{url}/metrics", headers=wrong).status_code == 401
+            assert httpx2.get(f"{url}/health").status_code == 200
+
+    async def test_health_is_proven_by_the_secret_and_for_this_port_alone(self) -> None:
+        with served(ScriptedEngine(), secret=SECRET) as url:
+            port = int(url.rpartition(":")[2])
+            assert await health(port, SECRET) == 200
+            assert await health(port, b"another" * 8) == 0
+            told = httpx2.get(f"{url}/health", headers={NONCE: "ab" * 8}).headers[PROOF]
+            assert told == proof(SECRET, "ab" * 8, port) != proof(SECRET, "ab" * 8, port + 1)
+            assert PROOF not in httpx2.get(f"{url}/health", headers={NONCE: "no hex"}).headers
+        with served(ScriptedEngine()) as url:
+            assert await health(int(url.rpartition(":")[2]), SECRET) == 0
+
+
+class TestBounds:
+    def test_messages_count_even_where_they_are_empty(self) -> None:
+        many = [{"role": "user", "content": ""}] * 513
+        with served(ScriptedEngine()) as url:
+            told = post(url, "/v1/chat/completions", body(messages=many)).json()["error"]
+        assert (told["code"], told["param"]) == ("context_length_exceeded", "messages")
+
+    def test_what_the_template_adds_is_bounded_before_the_tokenizer_is_asked(self) -> None:
+        made = tokenizer()
+        made.chat_template = "{% for m in messages %}" + "_" * 99 + "{% endfor %}"
+        prompts = Prompts(made, 16, 300)
+        with pytest.raises(RequestError, match="characters"):
+            prompts.chat([{"role": "user", "content": ""}] * 16)
+        with pytest.raises(RequestError, match="characters"):
+            prompts.chat([{"role": "user", "content": ""}], {"note": "x" * 600})
+
+    def test_a_token_is_spelled_while_another_prompt_is_read(self) -> None:
+        prompts = Prompts(tokenizer(), 16, 300)
+        with prompts._lock:
+            assert [prompts.spell(token) for token in (5, 5)] == ["&", "&"]
+
+    def test_more_token_ids_than_the_context_has_are_not_read(self) -> None:
+        with served(ScriptedEngine(), context=16) as url:
+            told = post(url, "/detokenize", {"tokens": ["x"] * 17}).json()["error"]
+        assert told["code"] == "context_length_exceeded"
+
+    def test_a_large_body_is_read_too(self) -> None:
+        with served(ScriptedEngine()) as url:
+            sent = body(metadata={"x": "y" * 300_000})
+            assert post(url, "/v1/chat/completions", sent).status_code == 200
 
 
 class TestModels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from engine_folder import write_model
 from proxy import Proxy, free_port
 
 PATIENCE_S = 100.0
+SECRET = "s" * 40
 PROMPT = "All requests of this test begin with these words, and some end otherwise: "
 
 
@@ -46,7 +48,7 @@ def started(model: str, *arguments: str) -> Iterator[Proxy]:
                 [*command, *ports, *options, *arguments],
                 stdout=out,
                 stderr=out,
-                env={**os.environ, "XDG_STATE_HOME": folder},
+                env={**os.environ, "XDG_STATE_HOME": folder, "TRIVET_ENGINE_SECRET": SECRET},
             )
         proxy = Proxy(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}", process, log)
         proxy.extra["engine"] = f"http://127.0.0.1:{engine}"
@@ -88,6 +90,12 @@ def engine_of(proxy: Proxy) -> psutil.Process:
     return engine
 
 
+def metrics(proxy: Proxy) -> httpx2.Response:
+    """The engine's figures, as its operator gets them."""
+    secret = {"authorization": f"Bearer {SECRET}"}
+    return httpx2.get(proxy.extra["engine"] + "/metrics", headers=secret)
+
+
 def ready(proxy: Proxy) -> None:
     until(lambda: engine_state(proxy) == "up", proxy)
 
@@ -127,7 +135,7 @@ def test_a_prefix_is_shared_within_a_tenant_and_never_across(together: Proxy) ->
 
 def test_a_caller_reaches_no_other_space_by_what_it_sends(together: Proxy) -> None:
     assert cached(together, "one", "victim") == 0
-    tenant = httpx2.get(together.extra["engine"] + "/metrics").text.split('tenant="')[1]
+    tenant = metrics(together).text.split('tenant="')[1]
     for number, more in enumerate(
         (
             {"cache_salt": "default"},
@@ -167,8 +175,8 @@ def test_both_apis_and_token_counts_come_through(together: Proxy) -> None:
 
 
 def test_the_engines_metrics_name_tenants_and_are_not_for_them(together: Proxy) -> None:
-    direct = httpx2.get(together.extra["engine"] + "/metrics")
-    assert "trivet_engine_prefix_cache_hits_total" in direct.text
+    assert "trivet_engine_prefix_cache_hits_total" in metrics(together).text
+    assert httpx2.get(together.extra["engine"] + "/metrics").status_code == 401
     assert together.get("/metrics", authorization="Bearer k").status == 404
 
 
@@ -179,11 +187,10 @@ def test_errors_of_the_engine_are_the_callers_to_read(together: Proxy) -> None:
     assert long.json["error"]["code"] == "context_length_exceeded"
 
 
-def test_who_asks_the_engine_itself_has_no_tenants_space(together: Proxy) -> None:
+def test_who_asks_the_engine_itself_is_refused(together: Proxy) -> None:
     cached(together, "one", "direct")
     url = together.extra["engine"] + "/v1/chat/completions"
-    told = httpx2.post(url, json=body("one"), timeout=30).json()
-    assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert httpx2.post(url, json=body("one"), timeout=30).status_code == 401
     forged = httpx2.post(url, json=body("one"), headers={"x-trivet-tenant": "direct"})
     assert forged.status_code == 401
 
@@ -203,8 +210,14 @@ def test_a_kill_in_mid_stream_is_an_upstream_failure_and_the_engine_comes_back(
             seen.extend(parts)
     assert b"[DONE]" not in b"".join(seen)
     until(lambda: engine_state(together) != "up", together)
-    refused = together.post("/v1/chat/completions", body("meanwhile"))
-    assert refused.status == 502
+    # Nobody else can listen at the engine's port while it is away, so requests wait there.
+    port = int(together.extra["engine"].rpartition(":")[2])
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            thief.bind(("127.0.0.1", port))
+    waited = together.post("/v1/chat/completions", body("meanwhile"))
+    assert waited.status == 200
     ready(together)
     assert any("starting again" in line for line in together.lines())
     again = together.post("/v1/chat/completions", {**asked, "stream": False, "max_tokens": 4})

@@ -2,16 +2,20 @@
 
 It is started with the proxy and ends with it, after the last answer. One that cannot start ends the
 proxy too, with its own message; one that was ready and ended is started again, after pauses that
-grow. Meanwhile the proxy answers what it has stored, and the rest is an upstream failure.
+grow. Meanwhile the proxy answers what it has stored, and the rest waits for the engine.
+
+The proxy listens at the engine's port from the start to the end, and the engine inherits the
+socket: nobody else on the machine can take the port while the engine loads or is restarted. The
+engine proves in each health answer that it has the secret; without that it is not ready.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import os
 import secrets
 import signal
-import socket
 import sys
 import time
 from collections.abc import Coroutine
@@ -23,6 +27,8 @@ from typing import Any
 from trivet.errors import ConfigError, Problem
 from trivet.middleware.config import ServerConfig, UpstreamConfig
 from trivet.middleware.control import Component
+from trivet.middleware.server import listen
+from trivet.prefix.engine.tenants import NONCE, PROOF, proof
 
 SECRET_ENV = "TRIVET_ENGINE_SECRET"  # noqa: S105 - the name of a variable
 NAME = "engine"
@@ -30,6 +36,8 @@ _HOST = "127.0.0.1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0
 _POLL_S = 0.2
 _ASK_S = 0.5
+_UNPROVEN = 0
+"""In place of a status: what answered does not have the secret."""
 _END_S = 15.0
 """How long the engine has to end by itself; the proxy has drained by then."""
 
@@ -55,11 +63,16 @@ def upstream_of(command: EngineCommand) -> UpstreamConfig:
 
 
 class EngineProcess:
-    """Keeps one engine running, at a port of this machine."""
+    """Keeps one engine running, at a port of this machine (0: any that is free).
+
+    Raises `ConfigError` where the port cannot be had.
+    """
 
     def __init__(self, command: EngineCommand, port: int) -> None:
         self._command = command
-        self._port = port
+        self._listener = listen(_HOST, port, "--engine-port")
+        self._port: int = self._listener.getsockname()[1]
+        self._secret = os.environ.get(SECRET_ENV, "").strip().encode("utf-8", "surrogateescape")
         self._process: asyncio.subprocess.Process | None = None
         self._was_ready = False
         self._stopping = False
@@ -90,6 +103,7 @@ class EngineProcess:
             self._stopping = True
             await self._stop()
             await asyncio.gather(keeping, return_exceptions=True)
+            self._listener.close()
         if self.failure:
             raise ConfigError(Problem("trivet serve", 0, 0, "--engine", self.failure))
 
@@ -97,9 +111,11 @@ class EngineProcess:
         """How the engine is, asked for now."""
         if self._process is None or self._process.returncode is not None:
             return Component(NAME, False, "down", "the engine ended and is started again")
-        status = await _health(self._port)
+        status = await self._health()
         if status == 200:
             return Component(NAME, True, "up", self._command.model)
+        if status == _UNPROVEN:
+            return Component(NAME, False, "down", "what answers there has not the engine's secret")
         if not self._was_ready and status is None:
             return Component(NAME, False, "loading", self._command.model)
         state = "loading" if status is None else "down"
@@ -121,10 +137,13 @@ class EngineProcess:
             pause = _FIRST_PAUSE_S if lived > 60 else min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _run(self) -> int:
+        listening = self._listener.fileno()
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "trivet.cli", "engine", "serve"),
             *("--model", self._command.model, "--host", _HOST, "--port", str(self._port)),
+            *("--fd", str(listening), "--signed-only"),
             *("--parent", str(os.getpid()), *self._command.options),
+            pass_fds=(listening,),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -142,8 +161,11 @@ class EngineProcess:
 
     async def _await_ready(self) -> None:
         while not self._was_ready:
-            self._was_ready = await _health(self._port) == 200
+            self._was_ready = await self._health() == 200
             await asyncio.sleep(_POLL_S)
+
+    async def _health(self) -> int | None:
+        return await health(self._port, self._secret)
 
     async def _stop(self) -> None:
         process = self._process
@@ -175,25 +197,28 @@ def _say(line: str) -> None:
     print(f"engine        {line}", file=sys.stderr, flush=True)
 
 
-async def _health(port: int) -> int | None:
-    """The status that the engine's health route answers; None if it does not answer."""
+async def health(port: int, secret: bytes) -> int | None:
+    """The status that the engine's health route answers.
+
+    None if nothing answers in time, 0 if what answers does not prove that it has the secret.
+    """
+    nonce = secrets.token_hex(16)
+    ask = f"GET /health HTTP/1.1\r\nHost: engine\r\n{NONCE}: {nonce}\r\nConnection: close\r\n\r\n"
     writer = None
     try:
         async with asyncio.timeout(_ASK_S):
             reader, writer = await asyncio.open_connection(_HOST, port)
-            writer.write(b"GET /health HTTP/1.1\r\nHost: engine\r\nConnection: close\r\n\r\n")
-            answer = (await reader.readline()).split()
-            return int(answer[1]) if len(answer) > 1 and answer[1].isdigit() else None
-    except (OSError, TimeoutError):
+            writer.write(ask.encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         return None
     finally:
         if writer is not None:
             writer.close()
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    first, *fields = head.split(b"\r\n")
+    told = b"".join(line for line in fields if line.lower().startswith(f"{PROOF}:".encode()))
+    wanted = proof(secret, nonce, port).encode()
+    if not hmac.compare_digest(told.partition(b":")[2].strip(), wanted):
+        return _UNPROVEN
+    status = first.split()[1:2]
+    return int(status[0]) if status and status[0].isdigit() else None

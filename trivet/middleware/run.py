@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trivet.middleware.config import ServerConfig, server_config
-from trivet.middleware.engine_process import EngineCommand, EngineProcess, free_port, upstream_of
+from trivet.middleware.engine_process import EngineCommand, EngineProcess, upstream_of
 from trivet.middleware.logs import configure
 
 _COLLECT_AFTER = 5_000
@@ -85,9 +85,12 @@ def _admin_port(config: ServerConfig, data: socket.socket) -> int:
 
 
 def _engine_port(config: ServerConfig, data: socket.socket, admin: socket.socket) -> int:
-    """The same one each time, where the proxy's is: the engine's address is in the exact keys."""
+    """The same one each time, where the proxy's is: the engine's address is in the exact keys.
+
+    0, any that is free, where the proxy's is not.
+    """
     if config.port == 0:
-        return free_port()
+        return 0
     taken = {made.getsockname()[1] for made in (data, admin)}
     after = (port for port in range(config.port + 2, 65536) if port not in taken)
-    return next(after, 0) or free_port()
+    return next(after, 0)

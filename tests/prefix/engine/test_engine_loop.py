@@ -135,7 +135,8 @@ async def test_many_at_once_in_little_memory_say_what_each_would_alone() -> None
     for at, (prompt, generation) in enumerate(zip(prompts, generations, strict=True)):
         assert list((await whole(generation)).tokens) == answer(prompt, 4 + at % 15)
     assert sum(each.preemptions for each in engine.stats().tenants.values()) > 0
-    assert max(map(len, runner.steps)) == 8
+    # Two places are kept for a fourth tenant.
+    assert max(map(len, runner.steps)) == 6
     assert_all_back(engine)
 
 
@@ -348,7 +349,7 @@ async def test_nothing_of_a_prompt_is_shared_that_gave_no_numbers() -> None:
 async def test_a_step_that_raises_ends_its_sequences_and_the_engine_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    engine, runner = engine_of(limits=Limits(max_running=2))
+    engine, runner = engine_of(limits=Limits(max_running=3))
     generations = [asked(engine, [5 + number] * 8) for number in range(3)]
     engine.turn()
     runner.failing = RuntimeError("out of memory")

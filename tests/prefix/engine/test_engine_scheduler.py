@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from loop_builders import SIZE, request
 
 from trivet.prefix.blocks import BlockPool
@@ -69,9 +70,34 @@ def test_a_pause_earns_nothing() -> None:
 
 
 def test_a_tenants_requests_come_in_their_order() -> None:
-    scheduler, _ = scheduler_of(step_tokens=100, max_running=2)
+    scheduler, _ = scheduler_of(step_tokens=100, max_running=3)
     added(scheduler, *(request(number, [number] * 9) for number in (1, 2, 3)))
     assert sizes(scheduler.plan(0.0)) == [(1, 9), (2, 9)]
+
+
+def test_one_tenants_requests_leave_places_to_the_others() -> None:
+    scheduler, _ = scheduler_of(max_running=8)
+    added(scheduler, *(request(number, [number], "a", most=99) for number in range(1, 9)))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 2, 3, 4, 5, 6]
+    added(scheduler, request(9, [9], "b", most=1))
+    assert sizes(step(scheduler))[-1] == (9, 1)
+
+
+def test_the_kept_places_are_for_tenants_that_run_nothing() -> None:
+    scheduler, _ = scheduler_of(max_running=4)
+    added(scheduler, request(1, [1], "a"), request(2, [2], "a"), request(3, [3], "a"))
+    added(scheduler, request(4, [4], "b"), request(5, [5], "b"))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 4, 2]
+    added(scheduler, request(6, [6], "c"), request(7, [7], "c"))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 4, 2, 6]
+
+
+@pytest.mark.parametrize(("places", "open_to_all"), [(1, 1), (2, 1), (4, 3), (7, 6), (32, 24)])
+def test_the_last_quarter_of_the_places_is_kept(places: int, open_to_all: int) -> None:
+    assert Limits(max_running=places).open_places == open_to_all
 
 
 def test_a_tenant_has_only_so_many_running() -> None:
@@ -180,7 +206,7 @@ def test_the_youngest_of_the_tenant_that_holds_most_is_preempted() -> None:
 
 
 def test_a_preempted_sequence_goes_on_before_its_tenants_others_and_keeps_its_tokens() -> None:
-    scheduler, pool = scheduler_of(6, max_running=2)
+    scheduler, pool = scheduler_of(6, max_running=3)
     first, second = request(1, [5] * 12, most=2), request(2, [6] * 12, most=9)
     third = request(3, [7] * 4)
     added(scheduler, first, second, third)
@@ -230,6 +256,18 @@ def test_a_large_request_comes_to_its_end_among_endless_small_ones() -> None:
             break
     assert large.generated == 7
     assert large.preempted
+
+
+def test_nobody_waits_behind_one_that_waits_for_its_own_tenant() -> None:
+    scheduler, _ = scheduler_of(16, step_tokens=100)
+    large = request(2, [6] * 60, "large")
+    added(scheduler, request(1, [5] * 24, "large", most=99), large)
+    for number in range(3, 22):
+        added(scheduler, request(number, [number] * 8, "other", most=1))
+        step(scheduler)
+    # More than a pool of tokens has passed.
+    assert [*scheduler.running] == [1]
+    assert scheduler.waiting.all() == [large]
 
 
 def test_a_quota_that_is_used_up_blocks_nobody_else() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trivet.errors import ConfigError
-from trivet.prefix.engine.serving import ServeOptions, run, shared_secret, size
+from trivet.prefix.engine.serving import ServeOptions, _listening, run, shared_secret, size
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,19 @@ def test_a_port_that_is_taken_is_said_before_the_model_is_loaded() -> None:
         taken.listen()
         with pytest.raises(ConfigError, match="--port"):
             run(ServeOptions("nowhere", port=taken.getsockname()[1]))
+
+
+def test_a_port_is_listened_on_from_the_start_so_that_nobody_else_can_have_it() -> None:
+    with _listening(ServeOptions("nowhere", port=0)) as ours, socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with pytest.raises(OSError, match="in use"):
+            thief.bind(ours.getsockname())
+
+
+def test_signed_only_needs_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIVET_ENGINE_SECRET", raising=False)
+    with pytest.raises(ConfigError, match="--signed-only"):
+        run(ServeOptions("nowhere", port=0, signed_only=True))
 
 
 @pytest.mark.parametrize("model", ["nowhere/at/all/it/is", "nowhere.gguf"])

@@ -61,6 +61,8 @@ def _prompts(given: Any, special: bool, prompts: Prompts) -> list[tuple[str, lis
         given = [given]
     if not isinstance(given, list) or not given:
         raise refused("prompt", "is a text, a list of token ids, or a list of either")
+    if len(given) > MOST_CHOICES:
+        raise refused("n", f"times the number of prompts is {MOST_CHOICES} at most")
     read: list[tuple[str, list[int]]] = []
     for one in given:
         if isinstance(one, str):

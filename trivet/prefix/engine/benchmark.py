@@ -69,9 +69,11 @@ class Benchmark:
         talk = shape.system + shape.turns * shape.added
         longest = max(shape.prefix + shape.tail, talk, shape.prompt + shape.answer) + 1
         if longest > facts.context:
-            raise _problem(
-                "--prefix", f"{longest} tokens are needed; the model takes {facts.context}"
+            message = (
+                f"the longest prompt here has {longest} tokens (a prefix and its tail, or a chat"
+                f" of {talk}); the model takes {facts.context}"
             )
+            raise _problem("--prefix", message)
         settings = self._settings
         each = settings.block_size * bytes_per_token(layers, self._loaded.dtype)
         needed = each * (2 * -(-longest // settings.block_size) + _SPARE_BLOCKS)
@@ -121,21 +123,18 @@ class Benchmark:
             host_memory=4 * blocks * per_block,
             disk_memory=0,
         )
-        cold, warm, restored = [], [], []
+        cold, restored = [], []
         async with self.engine(small) as engine:
             for _ in range(shape.rounds):
                 prefix = self.tokens(shape.prefix)
                 cold.append(await first_token(engine, prefix + self.tokens(shape.tail)))
-                warm.append(await first_token(engine, prefix + self.tokens(shape.tail)))
                 await first_token(engine, self.tokens(shape.prefix + shape.tail))
                 restored.append(await first_token(engine, prefix + self.tokens(shape.tail)))
             saved = engine.pool.counters()[_TENANT].offload_hits
-        prefill = median(cold) - median(warm)
-        copied = max(median(restored) - median(warm), 1e-6)
         return [
             Figure("restored from host: time to first token", median(restored) * 1e3, "ms"),
-            Figure("prefix: prefill over restore", prefill / copied, "x"),
-            Figure("prefix: tokens restored a round", saved / shape.rounds, ""),
+            Figure("cold over restored", median(cold) / median(restored), "x"),
+            Figure("tokens of it that host memory gave", saved / shape.rounds, "tok"),
         ]
 
     async def generated(self, engine: Engine, batch: int) -> Figure:
@@ -171,7 +170,7 @@ class Benchmark:
             Figure("chat trace: prompt tokens cached", median(shares) * 100, "%"),
             Figure("chat trace: prompt tokens, no reuse", median(without), "tok/s"),
             Figure("chat trace: prompt tokens", median(with_), "tok/s"),
-            Figure("chat trace: share of the ceiling 1/(1-h)", median(gains), ""),
+            Figure("chat trace: gain over 1/(1 - cached share)", median(gains), ""),
         ]
 
     def trace(self) -> list[list[list[int]]]:

@@ -86,6 +86,12 @@ def engine_group() -> None:
     type=click.Path(path_type=Path),
     help="Secret shared with the proxy that signs tenants.  [or env: TRIVET_ENGINE_SECRET]",
 )
+@click.option(
+    "--signed-only",
+    is_flag=True,
+    help="Serve requests that the proxy signed, and no others; /metrics for the secret as bearer.",
+)
+@click.option("--fd", type=int, hidden=True)
 @click.option("--parent", type=int, hidden=True)
 def engine_serve(determinism: Literal["bitwise"] | None, **options: Any) -> None:
     """Serve a model behind the APIs of OpenAI and Anthropic."""

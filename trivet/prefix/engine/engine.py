@@ -72,7 +72,8 @@ class Engine:
         self._draining = self._closing = False
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread, once what the first JSON schema would wait for is read."""
+        self.intake.grammars.warm()
         self._thread.start()
 
     @property

@@ -10,17 +10,23 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
+import orjson
 import torch
 
 from trivet.errors import RequestError
+from trivet.prefix.engine.schema_bounds import MOST_CHARACTERS, excess
 
-_MOST_KEPT = 64
+_MOST_KEPT = 32
 """Compiled schemas; those used least recently go first."""
 
-_MOST_CHARACTERS = 256 * 1024
-"""Of a schema: one of 300,000 characters took 0.4 s to compile."""
+_MOST_KEPT_BY_SALT = 8
+"""Of them, those of one salt: its own go before those of others do."""
+
+_MOST_GRAMMAR, _MOST_LEXED = 100_000, 300_000
+"""Of llguidance's own limits: a fifth and a third of what it takes by default."""
 
 _OPTIONS: Any = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,32}"}
 """Between two tokens of JSON: a small model that may write blanks without end does."""
@@ -61,40 +67,63 @@ class Grammars:
         self._end_tokens = sorted(end_tokens)
         self._lock = threading.Lock()
         self._table: Any = None
-        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
-    def start(self, schema: str) -> GrammarState:
+    def warm(self) -> None:
+        """Read the vocabulary, which takes up to a second, before the first schema needs it.
+
+        A tokenizer that cannot be used says so then, to whoever asks.
+        """
+        with self._lock, suppress(RequestError):
+            self._vocabulary_table()
+
+    def start(self, schema: str, salt: str) -> GrammarState:
         """The beginning of an answer of this JSON Schema (JSON text).
 
-        Takes milliseconds for a new schema, and about a second for the first of all, which reads
-        the vocabulary. Raises `RequestError` 400 for a schema that cannot be compiled.
+        What was compiled for a salt is used for it alone: how long it takes would tell others
+        which schemas it has. Raises `RequestError` 400 for a schema that cannot be compiled.
         """
+        name = salt, schema
         with self._lock:
-            matcher = self._compiled.get(schema)
+            matcher = self._compiled.get(name)
             if matcher is None:
-                matcher = self._compiled[schema] = self._compile(schema)
-                if len(self._compiled) > _MOST_KEPT:
-                    self._compiled.popitem(last=False)
+                matcher = self._compiled[name] = self._compile(schema)
+                self._drop(salt)
             else:
-                self._compiled.move_to_end(schema)
+                self._compiled.move_to_end(name)
             return GrammarState(matcher.deep_copy())
+
+    def _drop(self, salt: str) -> None:
+        own = [name for name in self._compiled if name[0] == salt]
+        if len(own) > _MOST_KEPT_BY_SALT:
+            del self._compiled[own[0]]
+        if len(self._compiled) > _MOST_KEPT:
+            self._compiled.popitem(last=False)
 
     def _compile(self, schema: str) -> Any:
         from llguidance import LLMatcher, LLParserLimits
 
-        if len(schema) > _MOST_CHARACTERS:
-            raise _refused(f"it has more than {_MOST_CHARACTERS} characters")
+        if reason := _excess(schema):
+            raise _refused(reason)
         try:
             grammar = LLMatcher.grammar_from_json_schema(schema, overrides=_OPTIONS)
         except ValueError as error:
             raise _refused(str(error)[:300]) from None
-        if self._table is None:
-            self._table = self._read_vocabulary()
-        limits = LLParserLimits(verbose_errors=False)
-        matcher = LLMatcher(self._table, grammar, log_level=0, limits=limits)
+        limits = LLParserLimits(
+            max_grammar_size=_MOST_GRAMMAR, initial_lexer_fuel=_MOST_LEXED, verbose_errors=False
+        )
+        table = self._vocabulary_table()
+        matcher = LLMatcher(table, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(str(matcher.get_error()).strip()[:300])
+        if not any(matcher.deep_copy().compute_bitmask()):
+            raise _refused("no token of this model begins an answer of it")
         return matcher
+
+    def _vocabulary_table(self) -> Any:
+        if self._table is None:
+            self._table = self._read_vocabulary()
+        return self._table
 
     def _read_vocabulary(self) -> Any:
         from llguidance.hf import from_tokenizer
@@ -106,6 +135,15 @@ class Grammars:
         except ValueError as error:
             message = f"This model's tokenizer has no JSON mode: {error}"
             raise RequestError(400, message, field="response_format") from None
+
+
+def _excess(schema: str) -> str:
+    if len(schema) > MOST_CHARACTERS:
+        return f"it has more than {MOST_CHARACTERS} characters"
+    try:
+        return excess(orjson.loads(schema))
+    except orjson.JSONDecodeError as error:
+        return f"it is no JSON: {error}"
 
 
 def _refused(why: str) -> RequestError:

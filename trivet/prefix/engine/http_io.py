@@ -14,6 +14,10 @@ Send = Callable[[ASGIMessage], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 MOST_BODY = 16 * 1024 * 1024
+MOST_BODIES = 256 * 1024 * 1024
+"""Bytes of all bodies that are still coming."""
+BODY_S = 60.0
+"""How long a body may take to come."""
 STALL_S = 120.0
 """How long a caller may read nothing while there is something for it."""
 
@@ -35,20 +39,43 @@ def header(scope: ASGIMessage, name: str) -> str | None:
     return b", ".join(found).decode("latin-1") if found else None
 
 
-async def read_body(receive: Receive, most: int = MOST_BODY) -> bytes:
-    """The whole body. Raises `RequestError` 413 for one that is too large, and `ClientGone`."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
+class Bodies:
+    """Reads bodies, and bounds what those that are not complete take together."""
+
+    def __init__(self, most: int = MOST_BODY, together: int = MOST_BODIES) -> None:
+        self._most = most
+        self._together = together
+        self._coming = 0
+
+    async def read(self, receive: Receive) -> bytes:
+        """The whole body. Raises `ClientGone`, and `RequestError`.
+
+        413 for one that is too large, 408 for one that is too slow, 503 beside too many others.
+        """
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_S):
+                while await self._more(receive, body):
+                    pass
+            return bytes(body)
+        except TimeoutError:
+            message = f"The body took longer than {BODY_S:g} seconds."
+            raise RequestError(408, message, code="request_timeout") from None
+        finally:
+            self._coming -= len(body)
+
+    async def _more(self, receive: Receive, body: bytearray) -> bool:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ClientGone
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > most:
-            raise RequestError(413, f"The body is larger than {most} bytes.")
-        if not message.get("more_body"):
-            return b"".join(parts)
+        piece = message.get("body", b"")
+        body += piece
+        self._coming += len(piece)
+        if len(body) > self._most:
+            raise RequestError(413, f"The body is larger than {self._most} bytes.")
+        if self._coming > self._together:
+            raise RequestError(503, "Too many bodies are coming at a time.", code="overloaded")
+        return bool(message.get("more_body"))
 
 
 async def gone(receive: Receive) -> None:
@@ -58,20 +85,24 @@ async def gone(receive: Receive) -> None:
 
 
 async def start(send: Send, status: int, headers: Headers) -> None:
-    """Send a reply's head."""
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    """Send a reply's head. Raises `ClientGone` as `piece` does."""
+    await _in_time(send({"type": "http.response.start", "status": status, "headers": headers}))
 
 
 async def piece(send: Send, body: bytes, *, more: bool) -> None:
     """Send a part of the body. Raises `ClientGone` for a caller that reads nothing for too long."""
-    try:
-        async with asyncio.timeout(STALL_S):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-    except TimeoutError:
-        raise ClientGone from None
+    await _in_time(send({"type": "http.response.body", "body": body, "more_body": more}))
 
 
 async def reply(send: Send, status: int, body: bytes, headers: Headers) -> None:
     """Send a whole reply."""
     await start(send, status, [*headers, (b"content-length", str(len(body)).encode())])
     await piece(send, body, more=False)
+
+
+async def _in_time(sending: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(STALL_S):
+            await sending
+    except TimeoutError:
+        raise ClientGone from None

@@ -64,7 +64,7 @@ class Intake:
         room = min(facts.context, most * size + 1) - len(prompt)
         params = replace(params, max_tokens=max(1, min(params.max_tokens, room)))
         schema = params.json_schema
-        grammar = None if schema is None else self.grammars.start(schema)
+        grammar = None if schema is None else self.grammars.start(schema, salt)
         return Asked(chain, params, Composer(params, facts.end_tokens, self._decode, grammar))
 
     def _decode(self, tokens: Sequence[int]) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from trivet import canonical
 from trivet.errors import RequestError
 from trivet.prefix.engine.fields import refused
 
@@ -22,10 +23,15 @@ _OWN_OPTIONS = frozenset(
 )  # fmt: skip
 
 
+_TOKEN_BYTES = 32
+"""Bytes of UTF-8 that the tokens of a whole context may have on the average. Texts have 3 to 6."""
+
+
 class Prompts:
     """Texts to tokens and back for one model. May be called from several threads.
 
-    It has a copy of the tokenizer of its own: the engine's thread decodes with the other.
+    It has two copies of the tokenizer of its own: the engine's thread decodes with the given one,
+    and spelling a token never waits until another caller's prompt is read.
     """
 
     def __init__(self, tokenizer: Any, context: int, vocabulary: int) -> None:
@@ -34,8 +40,12 @@ class Prompts:
         self._vocabulary = vocabulary
         self._tokenizer = copy.deepcopy(tokenizer)
         self._lock = threading.Lock()
+        self._speller = copy.deepcopy(tokenizer)
+        self._spell_lock = threading.Lock()
+        self._spelled: dict[int, str] = {}
         longest = max(map(len, self._tokenizer.get_vocab()), default=1)
         self._most_characters = context * max(1, longest)
+        self._most_bytes = context * _TOKEN_BYTES
 
     def chat(
         self,
@@ -55,17 +65,22 @@ class Prompts:
             raise RequestError(
                 400, "This model has no chat template; use /v1/completions.", field="messages"
             )
-        self._check_size(sum(len(message["content"]) for message in messages), "messages")
+        if len(messages) > self.context:
+            raise _too_long(f"has {len(messages)} messages", self.context, "messages")
+        self._check_size((message["content"] for message in messages), "messages")
+        self._check_size([canonical.dump(given).decode("latin-1")], "chat_template_kwargs")
         from jinja2 import TemplateError
 
         try:
+            text: str = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages],
+                add_generation_prompt=generation_prompt,
+                tokenize=False,
+                **given,
+            )
+            # What the template adds to each message counts too.
+            self._check_size([text], "messages")
             with self._lock:
-                text = self._tokenizer.apply_chat_template(
-                    [dict(message) for message in messages],
-                    add_generation_prompt=generation_prompt,
-                    tokenize=False,
-                    **given,
-                )
                 # The template writes the special tokens itself.
                 tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         except (TemplateError, TypeError, ValueError) as error:
@@ -75,14 +90,16 @@ class Prompts:
 
     def text(self, text: str, *, special: bool = True, field: str = "prompt") -> list[int]:
         """The tokens of a text; `special` adds what the model begins a text with."""
-        self._check_size(len(text), field)
         _encodable(text, field)
+        self._check_size([text], field)
         with self._lock:
             tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=special)
         return tokens
 
     def ids(self, tokens: Sequence[Any], field: str = "prompt") -> list[int]:
         """Token ids that a caller names. Raises `RequestError` 400 for one that is none."""
+        if len(tokens) > self.context:
+            raise _too_long(f"has {len(tokens)} tokens", self.context, field)
         for token in tokens:
             if type(token) is not int or not 0 <= token < self._vocabulary:
                 raise refused(field, f"has token ids from 0 to {self._vocabulary - 1}")
@@ -92,6 +109,15 @@ class Prompts:
         """The text of tokens, special ones included."""
         with self._lock:
             text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return text
+
+    def spell(self, token: int) -> str:
+        """The text of one token, without waiting for prompts that are read."""
+        text = self._spelled.get(token)
+        if text is None:
+            with self._spell_lock:
+                text = self._speller.decode([token], skip_special_tokens=False)
+            self._spelled[token] = text
         return text
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
@@ -108,9 +134,13 @@ class Prompts:
             raise _too_long(f"has {len(tokens)} tokens", self.context, field)
         return tokens
 
-    def _check_size(self, characters: int, field: str) -> None:
-        if characters > self._most_characters:
-            # No tokenizer makes so few tokens of it: it need not be asked.
+    def _check_size(self, texts: Iterable[str], field: str) -> None:
+        characters = size = 0
+        for text in texts:
+            characters += len(text)
+            size += len(text.encode("utf-8", "replace"))
+        if characters > self._most_characters or size > self._most_bytes:
+            # The tokenizer, which others wait for, need not be asked.
             raise _too_long(f"has {characters} characters", self.context, field)
 
 

@@ -26,6 +26,7 @@ class Limits:
     """Bounds of the engine, in sequences but for `step_tokens`."""
 
     max_running: int = 32
+    """The last quarter of these places is for tenants that run nothing yet."""
     step_tokens: int = 512
     """Prompt tokens of one step, beside the tokens that are decoded in it: they bound how long who
     decodes waits for the next token."""
@@ -34,6 +35,11 @@ class Limits:
     max_waiting: int = 1024
     max_waiting_per_tenant: int = 256
     max_running_per_tenant: int | None = None
+
+    @property
+    def open_places(self) -> int:
+        """Of `max_running`, those that a tenant may take which runs something already."""
+        return self.max_running - max(self.max_running > 1, self.max_running // 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class Scheduler:
 
     A request that finds too few blocks waits. Others may pass it with as many tokens as the pool
     holds; then they wait behind it, so that small ones cannot keep a large one out for ever.
+    They do not while its own tenant's running sequences hold all that it lacks.
     """
 
     def __init__(self, pool: BlockPool, limits: Limits, grid: int = 1) -> None:
@@ -196,11 +203,7 @@ class Scheduler:
 
     def _admit_next(self, tenant: str, plan: Plan) -> Sequence | None:
         """The tenant's next sequence, with its blocks; None if it has to wait."""
-        limits = self.limits
-        if len(self.running) >= limits.max_running:
-            return None
-        most = limits.max_running_per_tenant
-        if most is not None and self._count(tenant) >= most:
+        if not self._has_place(tenant):
             return None
         for sequence in self.waiting.line(tenant):
             if self._is_awaiting(sequence):
@@ -211,8 +214,16 @@ class Scheduler:
                 self._end(sequence, "length" if sequence.generated else "error", plan)
         return None
 
-    def _count(self, tenant: str) -> int:
-        return sum(sequence.tenant == tenant for sequence in self.running.values())
+    def _has_place(self, tenant: str) -> bool:
+        """Whether one more of the tenant's may run: one tenant alone never takes all places."""
+        limits, running = self.limits, self.running
+        if len(running) >= limits.max_running:
+            return False
+        own = sum(sequence.tenant == tenant for sequence in running.values())
+        most = limits.max_running_per_tenant
+        if most is not None and own >= most:
+            return False
+        return not own or len(running) < limits.open_places
 
     def _is_awaiting(self, sequence: Sequence) -> bool:
         """Whether a running sequence computes and will share what this one begins with.
@@ -260,11 +271,26 @@ class Scheduler:
     def _stands_behind(self, tenant: str) -> bool:
         """Whether enough has passed another tenant's request that does not fit yet.
 
-        Of its own tenant only what stands before it can be asked for, so that goes on.
+        Of its own tenant only what stands before it can be asked for, so that goes on. Nor do
+        others wait for what its own tenant's running sequences hold.
         """
         blocked = self._blocked
         pool = self._pool.capacity * self._pool.block_size
-        return blocked is not None and blocked.tenant != tenant and self._passed >= pool
+        if blocked is None or blocked.tenant == tenant or self._passed < pool:
+            return False
+        return not self._waits_for_its_own(blocked)
+
+    def _waits_for_its_own(self, blocked: Sequence) -> bool:
+        """Whether its tenant's running sequences hold at least the blocks that it lacks."""
+        queue = self._pool.queue.tenant(blocked.tenant)
+        lacks = blocked.chain.blocks - self._pool.queue.available(queue)
+        own = {
+            block
+            for sequence in self.running.values()
+            if sequence.tenant == blocked.tenant
+            for block in table_of(sequence).blocks
+        }
+        return 0 < lacks <= len(own)
 
     def _refused(self, sequence: Sequence) -> None:
         sequence.refused_at = self._releases

@@ -21,6 +21,7 @@ import orjson
 from trivet import canonical
 from trivet.errors import RequestError
 from trivet.prefix.engine import api_tokens, http_io
+from trivet.prefix.engine.access import Access
 from trivet.prefix.engine.answers import Choice, Generation, Writer, gathered, streamed
 from trivet.prefix.engine.api_chat import ChatWriter, read_chat
 from trivet.prefix.engine.api_completions import CompletionsWriter, read_completions
@@ -70,6 +71,8 @@ class Serving:
     block_size: int = 16
     secret: bytes | None = None
     """Shared with the proxy that signs `X-Trivet-Tenant`."""
+    signed_only: bool = False
+    """Whether callers without the proxy's signature are refused; needs the secret."""
     deadline_s: float | None = None
     clock: Callable[[], float] = time.time
     draining: bool = False
@@ -89,6 +92,8 @@ _TELL: dict[str, Tell] = {
     "/detokenize": api_tokens.detokenize,
     "/v1/messages/count_tokens": api_tokens.count_tokens,
 }
+_SMALL_BODY = 256 * 1024
+"""Bytes that are parsed on the event loop."""
 _LORA = ("lora", "lora_name", "lora_request", "adapter")
 
 
@@ -98,6 +103,8 @@ class EngineApp:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self.timings = Timings()
+        self._access = Access(serving.secret, serving.signed_only, serving.clock)
+        self._bodies = http_io.Bodies()
 
     async def __call__(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -140,6 +147,7 @@ class EngineApp:
         read, serving = _GENERATE[scope["path"]], self.serving
         raw, body = await self._read(receive)
         signed = http_io.header(scope, HEADER)
+        self._access.check_signed(scope, raw)
         caller = caller_of(signed, body.get("cache_salt"), raw, serving.secret, serving.clock())
         model = self._model(body.get("model"))
         watch = asyncio.create_task(http_io.gone(receive))
@@ -162,7 +170,9 @@ class EngineApp:
                 await _stream(choices, writer, send, headers)
             else:
                 await gathered(choices)
-                await http_io.reply(send, 200, writer.whole(choices), [*JSON, *headers])
+                # Thousands of log probabilities take their time.
+                whole = await asyncio.to_thread(writer.whole, choices)
+                await http_io.reply(send, 200, whole, [*JSON, *headers])
         finally:
             _cancel(choices)
 
@@ -189,7 +199,9 @@ class EngineApp:
                 choices.append(Choice(len(choices), number, generation, timed))
 
     async def _tell(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
-        _, body = await self._read(receive)
+        raw, body = await self._read(receive)
+        # The proxy may pass such a body on as it comes, and signs it as an empty one then.
+        self._access.check_signed(scope, raw, b"")
         if body.get("model") is not None:
             self._model(body["model"])
         told = await asyncio.to_thread(_TELL[scope["path"]], body, self.serving.prompts)
@@ -201,16 +213,20 @@ class EngineApp:
             if http_io.header(scope, HEADER) is not None:
                 # A tenant asks through the proxy: the figures name the other tenants.
                 raise RequestError(404, f"This engine has no {path}.", code="not_found")
+            self._access.check_bearer(scope)
             text = await asyncio.to_thread(exposition, serving.engine.stats(), self.timings)
             await http_io.reply(send, 200, text, [(b"content-type", CONTENT_TYPE.encode())])
         elif path.startswith("/health"):
             status = "draining" if serving.draining else "ok" if serving.engine.alive else "failed"
             told = {"status": status, "model": serving.names[0]}
-            await http_io.reply(send, 200 if status == "ok" else 503, orjson.dumps(told), JSON)
+            headers = [*JSON, *self._access.proven(scope)]
+            await http_io.reply(send, 200 if status == "ok" else 503, orjson.dumps(told), headers)
         elif path == "/v1/models":
+            self._access.check_signed(scope, b"")
             models = {"object": "list", "data": [self._shown(name) for name in serving.names]}
             await http_io.reply(send, 200, orjson.dumps(models), JSON)
         else:
+            self._access.check_signed(scope, b"")
             name = self._model(path.removeprefix("/v1/models/"))
             await http_io.reply(send, 200, orjson.dumps(self._shown(name)), JSON)
 
@@ -220,8 +236,11 @@ class EngineApp:
         return {**told, "root": serving.names[0], "max_model_len": serving.prompts.context}
 
     async def _read(self, receive: Receive) -> tuple[bytes, dict[str, Any]]:
-        raw = await http_io.read_body(receive)
-        body = canonical.parse(raw)
+        raw = await self._bodies.read(receive)
+        if len(raw) <= _SMALL_BODY:
+            body = canonical.parse(raw)
+        else:
+            body = await asyncio.to_thread(canonical.parse, raw)
         if not isinstance(body, dict):
             raise RequestError(400, "The body must be a JSON object.")
         for name in _LORA:
@@ -257,7 +276,7 @@ def _writer(read: Read, model: str, order: Order, serving: Serving) -> Writer:
     if read is read_messages:
         return MessagesWriter(model, serving.block_size)
     made = ChatWriter if read is read_chat else CompletionsWriter
-    return made(model, order, lambda token: serving.prompts.decode([token]))
+    return made(model, order, serving.prompts.spell)
 
 
 async def _stream(
@@ -285,6 +304,9 @@ async def _refuse(send: Send, error: RequestError, anthropic: bool) -> None:
     headers = [*JSON]
     if error.status in (429, 503):
         headers.append((b"retry-after", b"1"))
+    if error.status in (408, 413):
+        # The rest of the body is not waited for.
+        headers.append((b"connection", b"close"))
     if error.status == 405 and error.code:
         headers.append((b"allow", error.code.encode()))
     await http_io.reply(send, error.status, error_body(error, anthropic=anthropic), headers)

@@ -56,6 +56,10 @@ class ServeOptions:
     deadline: float | None = None
     drain: float = 30.0
     secret_file: Path | None = None
+    signed_only: bool = False
+    """Whether only requests that the proxy signed are served."""
+    fd: int | None = None
+    """A socket that listens already, inherited of the parent."""
     parent: int | None = None
     """Process whose end ends the engine too."""
 
@@ -102,7 +106,10 @@ def run(options: ServeOptions) -> None:
     if options.parent is not None:
         _follow(options.parent)
     secret = shared_secret(options.secret_file)
-    with _bound(options.host, options.port) as listener:
+    if options.signed_only and secret is None:
+        message = f"needs the secret that the proxy signs with ({SECRET_ENV} or --secret-file)"
+        raise ConfigError(Problem("trivet engine", 0, 0, "--signed-only", message))
+    with _listening(options) as listener:
         _say(f"loading {options.model}")
         began = time.monotonic()
         loaded = _load(options)
@@ -136,6 +143,7 @@ async def _serve(
     from trivet.prefix.engine.scheduler import Limits
     from trivet.prefix.engine.server import EngineApp, Serving
     from trivet.prefix.engine.settings import PREFILL_TOKENS
+    from trivet.prefix.engine.stall_guard import StallGuard
 
     facts = loaded.facts
     engine = Engine(
@@ -162,6 +170,7 @@ async def _serve(
         frozenset({options.model}),
         options.block_size,
         secret,
+        options.signed_only,
         options.deadline,
     )
 
@@ -182,6 +191,8 @@ async def _serve(
     logging.getLogger("uvicorn.error").addFilter(_not_an_error)
     config = uvicorn.Config(
         EngineApp(serving),
+        http=StallGuard,
+        limit_concurrency=_BACKLOG,
         lifespan="off",
         ws="none",
         log_level="warning",
@@ -198,7 +209,6 @@ async def _serve(
         _say(
             f"{', '.join(serving.names)} at {_url(listener)}/v1 ({_facts(engine.stats(), secret)})"
         )
-        listener.listen(_BACKLOG)
         await server.serve(sockets=[listener])
         if not engine.alive:
             raise CacheError("the engine's thread ended by a defect; its log says where")
@@ -225,12 +235,19 @@ def _not_an_error(record: logging.LogRecord) -> bool:
     return "without completing response" not in record.getMessage()
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A bound socket that listens once the model is there: until then callers are refused."""
+def _listening(options: ServeOptions) -> socket.socket:
+    """A socket that listens from the start: callers wait for the model.
+
+    Nobody else can have a port that is listened on; one that is only bound is anybody's to take.
+    """
+    if options.fd is not None:
+        return socket.socket(fileno=options.fd)
+    host, port = options.host, options.port
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         message = f"cannot listen on {host}:{port} ({error.strerror}); choose another port"

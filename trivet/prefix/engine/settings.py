@@ -73,6 +73,7 @@ def build(loaded: LoadedModel, settings: EngineSettings) -> Parts:
             f"{settings.kv_memory:,} bytes hold {blocks} blocks of {size} tokens, which leaves"
             f" none beside platform prefixes and floors",
         )
+    _refuse_more_than_there_is(loaded, settings)
     try:
         runner = Runner(loaded, blocks, size, determinism=settings.determinism)
     except (RuntimeError, MemoryError) as error:
@@ -82,6 +83,27 @@ def build(loaded: LoadedModel, settings: EngineSettings) -> Parts:
     offload = _offload(runner.memory, settings)
     pool = BlockPool(blocks, size, shares=settings.shares, offload=offload, emit=events)
     return Parts(runner, pool, events)
+
+
+def _refuse_more_than_there_is(loaded: LoadedModel, settings: EngineSettings) -> None:
+    """Zeroed memory is taken when it is written: too much of it ends the process, not a call."""
+    on_host = {"--host-memory": settings.host_memory}
+    if loaded.device.type == "cpu":
+        on_host["--kv-memory"] = settings.kv_memory
+    free = available_bytes()
+    option, most = max(on_host.items(), key=lambda item: item[1])
+    if free is not None and sum(on_host.values()) > free:
+        raise _problem(option, f"{most:,} bytes are asked for, and this machine has {free:,} free")
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Host memory that can be had without swapping; None where the system does not tell."""
+    try:
+        lines = meminfo.read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) << 10 if found else None
 
 
 def namespace(facts: ModelFacts, settings: EngineSettings) -> Namespace:

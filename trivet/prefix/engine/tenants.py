@@ -22,6 +22,8 @@ from trivet.errors import RequestError
 from trivet.prefix.hashing import tenant_salt
 
 HEADER = "x-trivet-tenant"
+NONCE = "x-trivet-nonce"
+PROOF = "x-trivet-proof"
 WINDOW_S = 120
 """Seconds that a signature is younger or older than the engine's clock at most."""
 MIN_SECRET = 32
@@ -50,6 +52,14 @@ def sign(secret: bytes, tenant: str, now: float, body: bytes) -> str:
     salt, time = tenant_salt(secret, tenant), str(int(now))
     quoted = quote(tenant, safe="", errors="surrogatepass")
     return ";".join((_VERSION, time, salt, _mac(secret, quoted, salt, time, body), quoted))
+
+
+def proof(secret: bytes, nonce: str, port: int) -> str:
+    """What an engine that listens on `port` answers to a nonce: who has the secret can tell it.
+
+    The port is in it, so that no other engine's answer can be passed on.
+    """
+    return mac(secret, b"trivet-engine-health/1", nonce.encode(), str(port).encode()).hex()
 
 
 def caller_of(
