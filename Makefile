@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint coverage bench redis clean
+.PHONY: help demo test test-long lint coverage bench redis clean
 
 PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do if $$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$one; break; fi; done)
 VENV := .venv
@@ -22,7 +22,7 @@ or_say = || { printf 'error: %s\n' "$(1)" >&2; exit 1; }
 PIP_FAILED := pip could not install what is needed. Check the network (or the proxy and index that pip uses) and run the same command again; it goes on where it stopped.
 
 help: ## Say what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a scripted set of requests
 	@$(BIN)/python examples/run_demo.py --port $(PORT) --engine-port $(ENGINE_PORT) $(DEMO_ARGS)
@@ -30,10 +30,14 @@ demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a sc
 test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
 	$(call say,Running the tests: three at a time)
 	@trap 'exit 130' INT; failed=0; \
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone' $(PYTEST_ARGS) || failed=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone and not long' $(PYTEST_ARGS) || failed=$$?; \
 	printf '==> %s\n' 'Running the tests that have to be alone'; \
-	$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || failed=$$?; \
+	$(BIN)/python -m pytest -m 'alone and not long' $(PYTEST_ARGS) || failed=$$?; \
 	exit $$failed
+
+test-long: $(VENV)/.dev-installed ## Run what takes minutes: 100 prompts of the real model, in all ways
+	$(call say,Running the long tests)
+	@$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(VENV)/.dev-installed ## Check format, style, types and layers
 	$(call say,ruff format)

@@ -404,7 +404,7 @@ def test_nginx_serves_and_limits_bodies(loop: str, tmp_path: Path) -> None:
     (tmp_path / "page").write_bytes(LARGE)
     config = tmp_path / "nginx.conf"
     config.write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log stderr;\n"
+        f"user root; daemon off; pid {tmp_path}/pid; error_log stderr;\n"
         "events {}\n"
         "http { access_log off; client_body_temp_path body; proxy_temp_path proxy;\n"
         "fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n"
