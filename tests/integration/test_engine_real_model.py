@@ -89,6 +89,7 @@ def test_the_package_is_loaded_with_its_facts(one: LoadedModel) -> None:
     assert len(one.layers) == 30
 
 
+@pytest.mark.long
 def test_a_conversion_in_another_dtype_leaves_the_kept_one_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_conversion_in_another_dtype_leaves_the_kept_one_as_it_was(
     assert not torch.equal(weights, weights.to(torch.bfloat16).float())
 
 
+@pytest.mark.long
 def test_greedy_answers_are_those_of_generate_cold_and_warm(one: LoadedModel) -> None:
     cached = Cached(one, 64, 16)
     prompts = [prompt(one, question) for question in QUESTIONS]
