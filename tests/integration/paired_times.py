@@ -66,6 +66,11 @@ def difference(pairs: Sequence[tuple[float, float]]) -> Difference:
 Probe = Callable[[], Awaitable[float]]
 
 
+def shortened(times: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same pairs, the first of each 5 % shorter: what has to be told apart."""
+    return [(first * (1 - SEEN), second) for first, second in times]
+
+
 async def measured(
     pair: Callable[[], Awaitable[tuple[Probe, Probe]]], seed: int = 1
 ) -> tuple[Difference, list[tuple[float, float]]]:
@@ -81,6 +86,6 @@ async def measured(
             else:
                 other = await second()
                 times.append((await first(), other))
-        found = difference(times)
-        if found.is_narrow or len(times) >= MOST:
+        found, planted = difference(times), difference(shortened(times))
+        if (found.is_narrow and planted.p < 1e-4) or len(times) >= MOST:
             return found, times
