@@ -18,7 +18,7 @@ from openai_bodies import (
     refused,
 )
 
-from trivet.messages import Usage
+from trivet.messages import Answer, Usage
 from trivet.middleware.dialects.chat import ChatDialect
 
 CHAT = ChatDialect()
@@ -177,7 +177,9 @@ def test_an_answer_with_very_many_ids_is_not_stored() -> None:
 def test_the_size_limit_counts_the_stored_bytes() -> None:
     size = len(orjson.dumps(completion()))
     spaced = orjson.dumps(completion(), option=orjson.OPT_INDENT_2)
-    assert CHAT.record(decoded(), spaced, RULES._replace(max_entry=size)).ids  # type: ignore[union-attr]
+    found = CHAT.record(decoded(), spaced, RULES._replace(max_entry=size))
+    assert isinstance(found, Answer)
+    assert found.ids
     found = CHAT.record(decoded(), spaced, RULES._replace(max_entry=size - 1))
     assert refused(found) == "too-large"
 

@@ -13,12 +13,11 @@ import pytest
 import uvicorn
 
 from trivet.errors import ConfigError
+from trivet.listening import listen, url_of
 from trivet.middleware.config import ServerConfig
 from trivet.middleware.server import (
     announce,
-    listen,
     serve_until_signal,
-    url_of,
     uvicorn_server,
     warn,
 )

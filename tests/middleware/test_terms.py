@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.headers import RawHeaders
@@ -20,9 +21,9 @@ def caller(tenant: str = "acme") -> Identified:
     return Identified(TenantPolicy(tenant=tenant), tenant, "key", b"who")
 
 
-def terms(who: Identified, **fields: tuple[str, ...]) -> Terms:
+def terms(who: Identified, **fields: Any) -> Terms:
     target = Target(UpstreamConfig(name="main", base_url="http://u"), None)
-    return Terms(who, target, ExactSettings(**fields), NONE, (), b"", frozenset())  # type: ignore[arg-type]
+    return Terms(who, target, ExactSettings(**fields), NONE, (), b"", frozenset())
 
 
 def test_a_head_that_came_before_has_the_same_terms_whatever_transport_it_carries() -> None:

@@ -25,12 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from trivet.errors import ConfigError, Problem
+from trivet.listening import listen
 from trivet.middleware.config import ServerConfig, UpstreamConfig
 from trivet.middleware.control import Component
-from trivet.middleware.server import listen
-from trivet.prefix.engine.tenants import NONCE, PROOF, proof
+from trivet.prefix.engine.tenants import NONCE, PROOF, SECRET_ENV, proof
 
-SECRET_ENV = "TRIVET_ENGINE_SECRET"  # noqa: S105 - the name of a variable
 NAME = "engine"
 _HOST = "127.0.0.1"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 10.0

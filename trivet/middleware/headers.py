@@ -38,8 +38,14 @@ _REPLAYED: Final = frozenset(name.encode() for name in REPLAYED)
 
 def deciding(raw: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
     """The headers without transport, which varies from call to call and decides nothing, unless a
-    policy names it."""
+    policy names it: see `names_transport`."""
     return tuple([item for item in raw if item[0] not in TRANSPORT and not is_transport(item[0])])
+
+
+@lru_cache(maxsize=256)
+def names_transport(names: tuple[str, ...]) -> bool:
+    """Whether a policy that goes by these headers goes by one that `deciding` leaves out."""
+    return any(is_transport(name.lower().encode("latin-1", "replace")) for name in names)
 
 
 class RequestHeaders(Mapping[str, str]):

@@ -10,7 +10,6 @@ A new policy set makes new callers, so nothing outlives the policies it was deci
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
 from typing import NamedTuple
 
 from trivet.canonical import sha256
@@ -19,9 +18,8 @@ from trivet.exact.tier import Question
 from trivet.messages import Request
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.base import Dialect
-from trivet.middleware.headers import RawHeaders
+from trivet.middleware.headers import RawHeaders, deciding, names_transport
 from trivet.policies.eligibility import Eligible
-from trivet.policies.header_names import TRANSPORT, is_transport
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified
 
@@ -66,7 +64,7 @@ class Recall:
         """What was decided when this very request came before."""
         if len(body) > _LONGEST:
             return None
-        asked = (id(caller), target, _deciding(headers), sha256(body))
+        asked = (id(caller), target, deciding(headers), sha256(body))
         known = self._known.get(asked)
         if known is None or known.caller is not caller:
             if len(self._sought) >= _MOST_SOUGHT:
@@ -78,7 +76,7 @@ class Recall:
 
     def forget(self, caller: Identified, target: str, headers: RawHeaders, body: bytes) -> None:
         """The request's answer is gone: it is to be decided afresh."""
-        old = self._known.pop((id(caller), target, _deciding(headers), sha256(body)), None)
+        old = self._known.pop((id(caller), target, deciding(headers), sha256(body)), None)
         if old is not None:
             self._bytes -= _weight(old.question.canonical)
 
@@ -90,9 +88,9 @@ class Recall:
             return
         if (entry.tenant, entry.canonical) != (question.tenant, question.canonical):
             return
-        if len(body) > _LONGEST or _names_transport(
-            call.settings.key_headers, call.settings.user_from
-        ):
+        settings = call.settings
+        named = (*settings.key_headers, settings.user_from.removeprefix("header:"))
+        if len(body) > _LONGEST or names_transport(named):
             return
         asked = self._asked(arrival)
         if asked in self._known or _text_size(asked) > _LONGEST_HEAD:
@@ -124,7 +122,7 @@ class Recall:
             # The body is held there, so its identity is no other's; the rest may be another's.
             if said is body and told is headers and who is caller and where == target:
                 return asked
-        return id(caller), target, _deciding(headers), sha256(body)
+        return id(caller), target, deciding(headers), sha256(body)
 
 
 def _weight(canonical: bytes) -> int:
@@ -134,17 +132,3 @@ def _weight(canonical: bytes) -> int:
 def _text_size(asked: _Asked) -> int:
     _, target, deciding, _ = asked
     return len(target) + sum([len(name) + len(value) for name, value in deciding])
-
-
-def _deciding(headers: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
-    # Transport varies from call to call and decides nothing, unless a policy names it.
-    return tuple(
-        [item for item in headers if item[0] not in TRANSPORT and not is_transport(item[0])]
-    )
-
-
-@lru_cache(maxsize=256)
-def _names_transport(key_headers: tuple[str, ...], user_from: str) -> bool:
-    """Whether a policy goes by a header that requests are not compared by."""
-    names = (*key_headers, user_from.removeprefix("header:"))
-    return any(is_transport(name.lower().encode("latin-1", "replace")) for name in names)

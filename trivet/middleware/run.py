@@ -46,7 +46,8 @@ def run(config: ServerConfig, command: EngineCommand | None = None) -> None:
     """Serve under `config`, with the engine that `command` tells of."""
     import uvloop
 
-    from trivet.middleware.server import listen, run_single
+    from trivet.listening import listen
+    from trivet.middleware.server import run_single
     from trivet.middleware.service import server_secret
 
     configure(config.log_level, config.log_format)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import logging
 import signal
 import socket
@@ -14,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from trivet.errors import ConfigError, Problem
+from trivet.listening import BACKLOG, url_of
 from trivet.middleware.admin import AdminApp
 from trivet.middleware.apart import apart
 from trivet.middleware.config import ServerConfig
@@ -27,7 +26,6 @@ from trivet.middleware.service import open_service
 from trivet.middleware.unreached import unreached
 from trivet.policies.tenants import PolicySet
 
-BACKLOG = 4096
 KEEP_ALIVE_S = 75
 
 
@@ -68,36 +66,6 @@ def uvicorn_server(app: Any, config: ServerConfig, lane: Lane | None = None) -> 
             backlog=BACKLOG,
         )
     )
-
-
-def listen(host: str, port: int, flag: str) -> socket.socket:
-    """A listening socket. Raises `ConfigError` that names the flag to change."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen(BACKLOG)
-        made.setblocking(False)
-    except OSError as error:
-        made.close()
-        what = f"cannot listen on {host}:{port} ({error.strerror}); {_remedy(error)}"
-        raise ConfigError(Problem("command line", 0, 0, flag, what)) from None
-    return made
-
-
-def _remedy(error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return "choose another port, or stop what listens there"
-    if error.errno == errno.EACCES:
-        return "choose a port from 1024 on"
-    return "choose an address of this machine"
-
-
-def url_of(made: socket.socket) -> str:
-    """The address of a listening socket as a URL."""
-    host, port = made.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def run_single(

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from trivet.exact.key import Pairs
-from trivet.middleware.headers import RawHeaders, deciding
+from trivet.middleware.headers import RawHeaders, deciding, names_transport
 from trivet.middleware.routing import Target
 from trivet.policies.directives import Directives
-from trivet.policies.header_names import is_transport
 from trivet.policies.model import ExactSettings
 from trivet.policies.tenants import Identified
 
@@ -59,8 +58,7 @@ class TermsMemo:
         size = sum([len(name) + len(value) for name, value in headers])
         if len(arrived) + len(model) + size > _LONGEST:
             return
-        named = (name.lower().encode("latin-1", "replace") for name in terms.settings.key_headers)
-        if any(map(is_transport, named)):
+        if names_transport(terms.settings.key_headers):
             return
         if len(self._known) >= _MOST:
             del self._known[next(iter(self._known))]

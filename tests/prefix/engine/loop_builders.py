@@ -64,12 +64,13 @@ def answer(prompt: Sequence[int], count: int) -> list[int]:
 
 
 class FakeRunner:
-    """Stands in for `Runner`; `broken` holds a token that gives NaN, `failing` raises once."""
+    """Stands in for `Runner`; `nan_token` is one that gives NaN, `failing` raises once."""
 
     def __init__(self, blocks: int, grid: int = 1) -> None:
         self.memory = KvMemory([LAYER], blocks, SIZE, dtype=torch.float32)
         self.grid = grid
-        self.broken: int | None = None
+        self.broken: list[int] = []
+        self.nan_token: int | None = None
         self.failing: Exception | None = None
         self.steps: list[list[int]] = []
         """Tokens in each piece of each step."""
@@ -102,7 +103,7 @@ class FakeRunner:
         padding = self.memory.keys[0][rows].sum() * 0
         tokens = self.memory.keys[0][rows].flatten()[:stop].tolist()
         places = self.memory.values[0][rows].flatten()[:stop].tolist()
-        if padding.isnan() or self.broken in tokens:
+        if padding.isnan() or self.nan_token in tokens:
             return torch.full((VOCABULARY,), float("nan"))
         assert places == list(range(stop)), "a block of another place"
         return scores(tuple(int(token) for token in tokens))

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -47,16 +48,16 @@ def plain(architecture: str, prompt: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(tokens[len(prompt) :])
 
 
-def settings_of(model: LoadedModel, blocks: int, **changed: object) -> EngineSettings:
+def settings_of(model: LoadedModel, blocks: int, **changed: Any) -> EngineSettings:
     block = SIZE * bytes_per_token(model.layers, model.dtype)
     given = {"host_memory": 0, "disk_memory": 0, **changed}
     for name in ("host_memory", "disk_memory"):
         given[name] = int(str(given[name])) * block
-    return EngineSettings(blocks * block, block_size=SIZE, **given)  # type: ignore[arg-type]
+    return EngineSettings(blocks * block, block_size=SIZE, **given)
 
 
 @asynccontextmanager
-async def running(model: LoadedModel, blocks: int, **changed: object) -> AsyncIterator[Engine]:
+async def running(model: LoadedModel, blocks: int, **changed: Any) -> AsyncIterator[Engine]:
     engine = Engine(model, settings_of(model, blocks, **changed))
     engine.start()
     try:
@@ -67,8 +68,8 @@ async def running(model: LoadedModel, blocks: int, **changed: object) -> AsyncIt
         assert engine.pool.state().used == 0
 
 
-def asked(engine: Engine, prompt: Sequence[int], **changed: object) -> Generation:
-    params = SamplingParams(ANSWER, 0.0, logprobs=1, **changed)  # type: ignore[arg-type]
+def asked(engine: Engine, prompt: Sequence[int], **changed: Any) -> Generation:
+    params = SamplingParams(ANSWER, 0.0, logprobs=1, **changed)
     return engine.submit(list(prompt), params, tenant="acme", salt="salt")
 
 

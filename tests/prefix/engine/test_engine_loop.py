@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from loop_builders import END, SIZE, Clock, answer, engine_of
@@ -21,8 +22,8 @@ from trivet.prefix.offload import OffloadTier
 from trivet.prefix.shares import Share, Shares
 
 
-def greedy(most: int = 8, **changed: object) -> SamplingParams:
-    return SamplingParams(most, 0.0, **changed)  # type: ignore[arg-type]
+def greedy(most: int = 8, **changed: Any) -> SamplingParams:
+    return SamplingParams(most, 0.0, **changed)
 
 
 def asked(
@@ -323,7 +324,7 @@ async def test_no_numbers_end_one_sequence_and_poison_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine, runner = engine_of(12)
-    runner.broken = END
+    runner.nan_token = END
     sick = asked(engine, [5] * 8 + [END] * 6)
     well = asked(engine, [6] * 8)
     turned(engine)
@@ -337,9 +338,24 @@ async def test_no_numbers_end_one_sequence_and_poison_nobody(
     assert len(caplog.records) == 1
 
 
+async def test_kv_that_is_no_numbers_is_not_shared_though_its_logits_are() -> None:
+    engine, runner = engine_of(12)
+    runner.broken = [0]
+    sick, well = asked(engine, [5] * 8), asked(engine, [6] * 8)
+    engine.turn()
+    runner.broken = []
+    turned(engine)
+    assert (await whole(sick)).finish == "error"
+    assert list((await whole(well)).tokens) == answer([6] * 8, 8)
+    assert_all_back(engine)
+    again = asked(engine, [5] * 8, greedy(3))
+    turned(engine)
+    assert (list((await whole(again)).tokens), again.cached_tokens) == (answer([5] * 8, 3), 0)
+
+
 async def test_nothing_of_a_prompt_is_shared_that_gave_no_numbers() -> None:
     engine, runner = engine_of(12, limits=Limits(step_tokens=8))
-    runner.broken = END
+    runner.nan_token = END
     generation = asked(engine, [END] * 16)
     turned(engine)
     assert (await whole(generation)).finish == "error"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from trivet.prefix.engine.sampling_params import SamplingParams
 torch.set_num_threads(1)
 
 
-def params(temperature: float = 1.0, **changed: object) -> SamplingParams:
-    return SamplingParams(10, temperature, **changed)  # type: ignore[arg-type]
+def params(temperature: float = 1.0, **changed: Any) -> SamplingParams:
+    return SamplingParams(10, temperature, **changed)
 
 
 def rows(*values: list[float]) -> torch.Tensor:

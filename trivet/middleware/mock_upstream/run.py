@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from trivet.errors import ConfigError, Problem
+from trivet.listening import BACKLOG, listen, url_of
 from trivet.middleware.mock_upstream.app import NOTICE, MockUpstream
-
-_BACKLOG = 4096
 
 
 def run(host: str, port: int, delay_ms: int, json_lines: bool = False) -> None:
@@ -23,8 +20,8 @@ def run(host: str, port: int, delay_ms: int, json_lines: bool = False) -> None:
     Prints one line when it is up, as JSON if `json_lines`. Raises `ConfigError` when the port
     cannot be had.
     """
-    listener = _listen(host, port)
-    url = _url(listener)
+    listener = listen(host, port, "--port", "trivet upstream")
+    url = url_of(listener)
     notice = {"event": "upstream-started", "url": url, "model": False, "notice": NOTICE}
     print(json.dumps(notice) if json_lines else f"{NOTICE}\nListening on {url}/v1", flush=True)
     server = uvicorn.Server(_config(MockUpstream(delay_ms)))
@@ -43,12 +40,12 @@ def running(delay_ms: int = 0) -> Iterator[tuple[str, MockUpstream]]:
     Yields the base URL without `/v1`, and the application, whose `calls` may be read at any time.
     """
     app = MockUpstream(delay_ms)
-    listener = _listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0, "--port", "trivet upstream")
     server = uvicorn.Server(_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:
-        yield _url(listener), app
+        yield url_of(listener), app
     finally:
         server.should_exit = server.force_exit = True
         thread.join()
@@ -63,25 +60,6 @@ def _config(app: MockUpstream) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         timeout_graceful_shutdown=2,
     )
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another port"
-        raise ConfigError(Problem("trivet upstream", 0, 0, "--port", message)) from None
-    return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from trivet.errors import CacheError, ConfigError, Problem
-from trivet.prefix.engine.tenants import MIN_SECRET
+from trivet.listening import listen, url_of
+from trivet.prefix.engine.tenants import MIN_SECRET, SECRET_ENV
 
 if TYPE_CHECKING:
     import uvicorn
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from trivet.prefix.engine.engine import Engine
     from trivet.prefix.engine.engine_stats import EngineStats
 
-SECRET_ENV = "TRIVET_ENGINE_SECRET"  # noqa: S105 - the variable's name
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-_BACKLOG = 2048
+_MOST_CONNECTIONS = 2048
 _LOOK_S = 0.5
 
 
@@ -192,7 +192,7 @@ async def _serve(
     config = uvicorn.Config(
         EngineApp(serving),
         http=StallGuard,
-        limit_concurrency=_BACKLOG,
+        limit_concurrency=_MOST_CONNECTIONS,
         lifespan="off",
         ws="none",
         log_level="warning",
@@ -206,9 +206,8 @@ async def _serve(
     engine.start()
     _end_with(engine, server)
     try:
-        _say(
-            f"{', '.join(serving.names)} at {_url(listener)}/v1 ({_facts(engine.stats(), secret)})"
-        )
+        facts_told = _facts(engine.stats(), secret)
+        _say(f"{', '.join(serving.names)} at {url_of(listener)}/v1 ({facts_told})")
         await server.serve(sockets=[listener])
         if not engine.alive:
             raise CacheError("the engine's thread ended by a defect; its log says where")
@@ -236,28 +235,10 @@ def _not_an_error(record: logging.LogRecord) -> bool:
 
 
 def _listening(options: ServeOptions) -> socket.socket:
-    """A socket that listens from the start: callers wait for the model.
-
-    Nobody else can have a port that is listened on; one that is only bound is anybody's to take.
-    """
+    """A socket that listens from the start: callers wait for the model."""
     if options.fd is not None:
         return socket.socket(fileno=options.fd)
-    host, port = options.host, options.port
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        message = f"cannot listen on {host}:{port} ({error.strerror}); choose another port"
-        raise ConfigError(Problem("trivet engine", 0, 0, "--port", message)) from None
-    return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return listen(options.host, options.port, "--port", "trivet engine")
 
 
 def _follow(parent: int) -> None:
@@ -265,7 +246,7 @@ def _follow(parent: int) -> None:
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(0.5)
+            time.sleep(_LOOK_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True, name="trivet-parent").start()

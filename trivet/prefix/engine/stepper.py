@@ -99,13 +99,15 @@ class Stepper:
         return bool(plan.chunks)
 
     def _compute(self, chunks: list[Chunk]) -> None:
-        """One step. Each chunk's logits are looked at, wanted or not.
+        """One step. Each chunk's KV and logits are looked at, wanted or not.
 
-        What attention read and wrote shows in them, so KV is shared only where they are numbers.
+        KV is shared only where both are numbers: what a masked slot held need not show in one of
+        them alone.
         """
         ends = [chunk.sampled for chunk in chunks]
         logits = self._runner.run([_piece(chunk) for chunk in chunks])
-        sound = usable(logits)
+        unsound = {*self._runner.broken}
+        sound = [good and at not in unsound for at, good in enumerate(usable(logits))]
         self.steps += 1
         self.computed += sum(chunk.stop - chunk.start for chunk in chunks)
         for chunk, good in zip(chunks, sound, strict=True):

@@ -28,6 +28,7 @@ WINDOW_S = 120
 """Seconds that a signature is younger or older than the engine's clock at most."""
 MIN_SECRET = 32
 """Characters of the shared secret."""
+SECRET_ENV = "TRIVET_ENGINE_SECRET"  # noqa: S105 - the name of a variable
 UNSIGNED = "(unsigned)"
 """The account of all callers without a signature; no tenant id has brackets."""
 
