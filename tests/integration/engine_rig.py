@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import anthropic
+import httpx2
+import openai
 import uvicorn
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from uvicorn_thread import in_thread
 
 from trivet.errors import RequestError
 from trivet.prefix.engine.prompts import Prompts
@@ -30,6 +34,9 @@ TEMPLATE = (
     "{% if shout is defined and shout %}SHOUT{% endif %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
+
+PROMPT = 11
+"""Tokens of `user:Count.|assistant:`."""
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -182,15 +189,31 @@ def served(engine: ScriptedEngine, context: int = 512, **options: Any) -> Iterat
     config = uvicorn.Config(
         EngineApp(serving), port=0, http=StallGuard, lifespan="off", log_level="critical"
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        engine.gate.set()
-        server.should_exit = True
-        thread.join()
+    with in_thread(config) as url:
+        try:
+            yield url
+        finally:
+            # The server's thread ends once its requests have.
+            engine.gate.set()
+
+
+def openai_client(url: str) -> Any:
+    """The official SDK, which tries nothing again."""
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0, timeout=10)
+
+
+def anthropic_client(url: str) -> Any:
+    """The official SDK, which tries nothing again."""
+    return anthropic.Anthropic(base_url=url, api_key="k", max_retries=0, timeout=10)
+
+
+def body(**more: Any) -> dict[str, Any]:
+    """A chat of `PROMPT` tokens."""
+    return {"model": "scripted", "messages": [{"role": "user", "content": "Count."}], **more}
+
+
+def post(url: str, path: str, sent: Any, **headers: str) -> httpx2.Response:
+    """Send it as it is, or as JSON."""
+    data = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
+    named = {"content-type": "application/json", **headers}
+    return httpx2.post(url + path, content=data, headers=named, timeout=10)

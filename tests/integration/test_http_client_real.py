@@ -9,8 +9,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import Any
 import pytest
 import uvicorn
 import uvloop
+from uvicorn_thread import in_thread
 
 from trivet.errors import UpstreamError
 from trivet.middleware.config import UpstreamConfig
@@ -90,17 +89,8 @@ def uvicorn_at(**options: Any) -> Iterator[str]:
     config = uvicorn.Config(
         echo, port=0, log_level="critical", lifespan="off", ws="none", http="httptools", **options
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
+    with in_thread(config) as url:
+        yield url
 
 
 async def in_pieces(data: bytes) -> AsyncIterator[bytes]:
