@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
 
 from trivet.errors import ConfigError, Problem
 from trivet.policies.model_base import Seconds, Section, Size
@@ -17,12 +17,62 @@ from trivet.policies.problems import sentence_of
 
 _API_PATHS = ("/completions", "/responses", "/embeddings", "/messages")
 DialectFamily = Literal["openai", "anthropic"]
+CacheKind = Literal[
+    "auto",
+    "none",
+    "anthropic",
+    "openai",
+    "gemini",
+    "bedrock",
+    "deepseek",
+    "vllm",
+    "sglang",
+    "llamacpp",
+    "tensorrt",
+    "trivet",
+]
+RoutingKind = Literal["affinity", "least-load", "round-robin"]
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Where the default store and the server secret live (XDG Base Directory, state home)."""
     home = env.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "trivet"
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    # `port` raises ValueError for what is not one.
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("an upstream is an http:// or https:// URL")
+    if "@" in parts.netloc:
+        raise ValueError("an upstream URL has no user and no password: use credential_env")
+    if parts.path.rstrip("/").endswith(_API_PATHS):
+        raise ValueError("an upstream is a base URL: leave the API's own path out")
+    if parts.query or parts.fragment:
+        raise ValueError("an upstream URL has no query and no fragment")
+    return value.rstrip("/")
+
+
+BaseUrl = Annotated[str, AfterValidator(_http_url)]
+
+
+class ReplicaConfig(Section):
+    """One server of several behind one upstream name."""
+
+    url: BaseUrl
+    kv_events: str | None = Field(
+        default=None,
+        pattern=r"^tcp://[!-~]+$",
+        description="vLLM's ZeroMQ endpoint of KV events; absent: what it holds is estimated.",
+    )
+
+
+def _replica(value: Any) -> Any:
+    return {"url": value} if isinstance(value, str) else value
+
+
+Replica = Annotated[ReplicaConfig, BeforeValidator(_replica)]
 
 
 class UpstreamConfig(Section):
@@ -32,7 +82,7 @@ class UpstreamConfig(Section):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description="Shown in metrics. A provider's name (openai, anthropic, ...) helps to price.",
     )
-    base_url: str = Field(description="With or without the closing /v1.")
+    base_url: BaseUrl = Field(description="With or without the closing /v1.")
     dialects: tuple[DialectFamily, ...] = ("openai", "anthropic")
     models: tuple[str, ...] = Field(
         default=("*",), description="Models that go here (wildcards); the first match wins."
@@ -51,6 +101,20 @@ class UpstreamConfig(Section):
         description="For a `trivet engine`: environment variable with the secret that both share. "
         "The engine is told each request's tenant, signed with it, and keeps prefixes apart.",
     )
+    cache: CacheKind = Field(
+        default="auto",
+        description="Whose prefix cache is behind it. `auto` knows the hosted APIs by their host "
+        "and a `trivet engine` by `engine_secret_env`; name the servers you run yourself.",
+    )
+    slots: int | None = Field(
+        default=None, ge=1, description="llama.cpp: slots (-np). Tenants get one each."
+    )
+    replicas: tuple[Replica, ...] = Field(
+        default=(), description="Further servers with the same model: URLs, or url and kv_events."
+    )
+    routing: RoutingKind = Field(
+        default="affinity", description="How a replica is chosen where there are several."
+    )
     stream_usage: Literal["inject", "leave"] = Field(
         default="inject",
         description="Ask for usage in recorded OpenAI streams, and hide it from callers who did "
@@ -58,21 +122,6 @@ class UpstreamConfig(Section):
     )
     connect_timeout: Seconds = 5.0
     read_timeout: Seconds = Field(default=600.0, description="Longest silence of the upstream.")
-
-    @field_validator("base_url")
-    @classmethod
-    def _http_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        # `port` raises ValueError for what is not one.
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError("an upstream is an http:// or https:// URL")
-        if "@" in parts.netloc:
-            raise ValueError("an upstream URL has no user and no password: use credential_env")
-        if parts.path.rstrip("/").endswith(_API_PATHS):
-            raise ValueError("an upstream is a base URL: leave the API's own path out")
-        if parts.query or parts.fragment:
-            raise ValueError("an upstream URL has no query and no fragment")
-        return value.rstrip("/")
 
     @property
     def root(self) -> str:

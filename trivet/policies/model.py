@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints
 
 from trivet.messages import Api
 from trivet.policies.model_base import Seconds, Section, Size
+from trivet.policies.prefix_model import PrefixPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 
 HeaderName = Annotated[str, StringConstraints(to_lower=True)]
@@ -86,12 +87,6 @@ class ExactPolicy(ExactSettings):
     """The `exact:` section: settings for all requests, and rules for some."""
 
     rules: tuple[ExactRule, ...] = ()
-
-
-class PrefixPolicy(Section):
-    """The `prefix:` section. Requests pass to the upstream's own prefix cache as they are."""
-
-    enabled: Literal[False] = False
 
 
 class Limits(Section):
