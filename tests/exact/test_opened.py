@@ -58,7 +58,7 @@ def test_a_new_answer_under_the_same_key_replaces_the_old_one() -> None:
 def test_the_entries_read_last_stay_within_the_bound() -> None:
     made = [entry(str(number)) for number in range(20)]
     raws = [encode(one, SEAL) for one in made]
-    room = made[0].size + len(made[0].body) + 8
+    room = len(raws[0]) + made[0].size + len(made[0].body) + 8
     opened = Opened(SEAL, 10 * room)
     for raw, one in zip(raws, made, strict=True):
         opened.decode(raw, one.tenant, one.key)

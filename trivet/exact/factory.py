@@ -16,7 +16,7 @@ from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, ExactStore
 from trivet.telemetry import Observer, ignore
 
-_OPENED = 8 << 20
+_OPENED = 16 << 20
 """Bytes of entries that stay opened where no memory is in front."""
 
 

@@ -1,14 +1,13 @@
 """Sealed entries that were opened before: the same bytes are not opened again.
 
 For a store without memory in front. It is still asked each time, so a purge holds at once; what it
-returns is compared, by its SHA-256, with what was opened then.
+returns is compared, byte for byte, with what was opened then.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from trivet.canonical import sha256
 from trivet.exact.codec import Rejected, decode
 from trivet.exact.entry import Entry
 from trivet.exact.seal import Seal
@@ -26,12 +25,12 @@ class Opened:
         self._most = most_bytes
         self._bytes = 0
         self._found: OrderedDict[tuple[str, ExactKey], tuple[bytes, Entry]] = OrderedDict()
-        """Values: the digest of the sealed bytes, and what they hold."""
+        """Values: the sealed bytes, and what they hold."""
 
     def find(self, raw: bytes, tenant: str, key: ExactKey) -> Entry | None:
         """The entry that these bytes were opened as; None says nothing about them."""
         known = self._found.get((tenant, key))
-        if known is None or known[0] != sha256(raw):
+        if known is None or known[0] != raw:
             return None
         self._found.move_to_end((tenant, key))
         return known[1]
@@ -48,20 +47,20 @@ class Opened:
 
     def keep(self, raw: bytes, entry: Entry) -> None:
         """Remember what these bytes were opened as."""
-        weight = _weight(entry)
+        weight = _weight(raw, entry)
         if weight * _SHARE > self._most:
             return
         name = (entry.tenant, entry.key)
         old = self._found.pop(name, None)
         if old is not None:
-            self._bytes -= _weight(old[1])
-        self._found[name] = (sha256(raw), entry)
+            self._bytes -= _weight(*old)
+        self._found[name] = (raw, entry)
         self._bytes += weight
         while self._bytes > self._most:
-            _, (_, oldest) = self._found.popitem(last=False)
-            self._bytes -= _weight(oldest)
+            _, oldest = self._found.popitem(last=False)
+            self._bytes -= _weight(*oldest)
 
 
-def _weight(entry: Entry) -> int:
-    """Bytes of an entry and of a rendering of its answer."""
-    return entry.size + len(entry.body)
+def _weight(raw: bytes, entry: Entry) -> int:
+    """Bytes of an entry, sealed and opened, and of a rendering of its answer."""
+    return len(raw) + entry.size + len(entry.body)

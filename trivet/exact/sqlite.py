@@ -27,7 +27,7 @@ from trivet.exact.seal import Seal
 from trivet.exact.sqlite_purged import KnownTombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
-from trivet.sqlite_file import SqliteFile, SqliteHandle
+from trivet.sqlite_file import SqliteFile, SqliteHandle, transaction
 from trivet.sqlite_tables import ALL, refuse_before, totals
 from trivet.telemetry import EntryRejected, Observer, ignore
 
@@ -179,8 +179,11 @@ class SqliteStore:
         return await self._writes.do(_Write(lambda: work))
 
     def _read(self, jobs: Sequence[_Work]) -> list[Any]:
-        # One look at the file is enough for all of them.
         run = self._reader.run
+        if len(jobs) > 1:
+            with suppress(Exception):  # Whatever one stumbles over, each is done by itself below.
+                return run(lambda db: _together(db, jobs))
+        # One look at the file is enough for all of them.
         return [_outcome(partial(run, job, look=not at)) for at, job in enumerate(jobs)]
 
     def _write(self, jobs: Sequence[_Write]) -> list[Any]:
@@ -210,6 +213,12 @@ class SqliteStore:
     def _rest(self, closing: bool) -> None:
         if closing:
             self._reader.close()
+
+
+def _together(db: sqlite3.Connection, jobs: Sequence[_Work]) -> list[Any]:
+    """The outcomes of reads that share one snapshot, and its locks."""
+    with transaction(db, "DEFERRED"):
+        return [job(db) for job in jobs]
 
 
 def _outcome(work: Callable[[], Any]) -> Any:
