@@ -12,9 +12,9 @@ from trivet.exact.factory import StoreLimits, open_store
 from trivet.exact.guard import GuardedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
-from trivet.exact.redis_client import parse_url
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound
+from trivet.exact.store_url import parse_url
 
 SEAL = Seal(b"s" * 32)
 
@@ -104,6 +104,6 @@ def test_an_option_that_is_a_yes_or_no_is_read_as_one() -> None:
     ],
 )
 def test_a_url_that_is_not_understood_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ValueError) as caught:
         parse_url(url)
     assert "hunter2" not in str(caught.value)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from trivet.exact.redis_client import connect, parse_url
+from trivet.exact.redis_client import connect
 from trivet.exact.seal import Seal
+from trivet.exact.store_url import parse_url
 from trivet.policies.intents import Intent
 from trivet.semantic.follower import IndexFollower
 from trivet.semantic.partitions import PartitionedIndex

@@ -13,8 +13,9 @@ import pytest
 from redis_servers import Server, running
 
 from trivet.errors import StoreError
-from trivet.exact.redis_client import connect, parse_url
+from trivet.exact.redis_client import connect
 from trivet.exact.seal import Seal
+from trivet.exact.store_url import parse_url
 from trivet.policies.calibration import Calibration
 from trivet.policies.intents import Intent
 from trivet.policies.semantic_model import SemanticPolicy

@@ -14,8 +14,9 @@ from record_rig import Rig, entry
 from redis_servers import Server, running
 
 from trivet.errors import StoreError
-from trivet.exact.redis_client import connect, parse_url
+from trivet.exact.redis_client import connect
 from trivet.exact.seal import Seal
+from trivet.exact.store_url import parse_url
 from trivet.semantic.records import Added, Purged, Removed
 from trivet.semantic.redis_vectors import RedisVectors
 from trivet.semantic.types import Neighbour, Record

@@ -14,10 +14,10 @@ from trivet.exact.guard import Budget, GuardedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
 from trivet.exact.redis import RedisStore
-from trivet.exact.redis_client import parse_url
 from trivet.exact.seal import Seal
 from trivet.exact.sqlite import SqliteStore
 from trivet.exact.store import Bound
+from trivet.exact.store_url import parse_url
 from trivet.telemetry import ignore
 
 MOST = Bound(entries=10_000, bytes=1 << 30)

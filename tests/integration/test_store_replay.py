@@ -22,10 +22,10 @@ from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
 from trivet.exact.purges import SharedStore
 from trivet.exact.redis import RedisStore
-from trivet.exact.redis_client import parse_url
 from trivet.exact.seal import Seal
 from trivet.exact.sqlite import SqliteStore
 from trivet.exact.store import Bound
+from trivet.exact.store_url import parse_url
 from trivet.telemetry import EntryRejected, Event, Observer, ignore
 
 SEAL = Seal(b"s" * 32)

@@ -152,3 +152,33 @@ class TestServerConfig:
     @pytest.mark.parametrize("value", [float("inf"), float("nan"), -1])
     def test_a_time_is_a_number(self, value: float) -> None:
         assert "drain" in refused({**UP, "drain": value})
+
+
+class TestStoreUrl:
+    @pytest.mark.parametrize(
+        ("url", "told"),
+        [
+            ("sqlit:/x", "'sqlit' is not a store"),
+            ("mysql://u:hunter2@h", "'mysql' is not a store"),
+            ("redis:/h", "a Redis URL begins with redis://"),
+            ("redis://u:hunter2@h:p/0", "'h:p' is not HOST or HOST:PORT"),
+        ],
+    )
+    def test_what_is_no_store_is_told_with_its_line_and_without_its_password(
+        self, tmp_path: Path, url: str, told: str
+    ) -> None:
+        file = tmp_path / "t.yaml"
+        file.write_text(f'upstreams: [{{name: a, base_url: "http://a"}}]\nstore:\n  url: "{url}"\n')
+        said = refused({}, file)
+        assert f"{file}:3:3: store.url: {told}" in said
+        assert "hunter2" not in said
+
+    @pytest.mark.parametrize("url", ["memory", "sqlite", "sqlite:", "sqlite:/x", "redis://h/0"])
+    def test_a_store_is_named_by_its_url(self, url: str) -> None:
+        assert server_config(None, {**UP, "store.url": url}).store.url == url
+
+
+def test_an_upstream_section_in_the_singular_is_seen(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text('upstream: [{name: a, base_url: "http://a"}]\n')
+    assert "under `upstreams` (it says `upstream`)" in refused({}, file)

@@ -14,6 +14,7 @@ from trivet.exact.opened import Opened
 from trivet.exact.purges import SharedStore
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, ExactStore
+from trivet.exact.store_url import check_store_url, parse_url
 from trivet.telemetry import Observer, ignore
 
 _OPENED = 16 << 20
@@ -61,27 +62,29 @@ def _memory(bound: Bound) -> MemoryStore:
 
 def _shared(url: str, seal: Seal, observer: Observer, limits: StoreLimits) -> SharedStore:
     opened = Opened(seal, 0 if limits.has_front else _OPENED)
-    scheme, colon, rest = url.partition(":")
-    if scheme == "sqlite" and rest:
+    try:
+        check_store_url(url)
+    except ValueError as error:
+        raise _refuse(str(error)) from None
+    if url in ("sqlite", "sqlite:"):
+        raise _refuse("sqlite: has no path here")
+    if url.startswith("sqlite:"):
         from trivet.exact.sqlite import SqliteStore
 
-        file = SqliteStore(Path(rest), seal, most=limits.most, observer=observer)
+        file = SqliteStore(
+            Path(url.removeprefix("sqlite:")), seal, most=limits.most, observer=observer
+        )
         file.opened = opened
         return file
-    if colon and scheme.startswith(("redis", "valkey")):
-        try:
-            from trivet.exact.redis import RedisStore
-            from trivet.exact.redis_client import parse_url
-        except ImportError:
-            raise _refuse("Redis needs the extra: pip install 'trivet[redis]'") from None
-        address = parse_url(url)
-        redis = RedisStore(
-            address, seal, most=limits.most, observer=observer, get_s=limits.budget.get_s
-        )
-        redis.opened = opened
-        return redis
-    # The URL may hold a password: only its scheme is repeated.
-    raise _refuse(f"{scheme!r} is not a store: memory, sqlite:PATH, or a redis URL")
+    try:
+        from trivet.exact.redis import RedisStore
+    except ImportError:
+        raise _refuse("Redis needs the extra: pip install 'trivet[redis]'") from None
+    redis = RedisStore(
+        parse_url(url), seal, most=limits.most, observer=observer, get_s=limits.budget.get_s
+    )
+    redis.opened = opened
+    return redis
 
 
 def _refuse(message: str) -> ConfigError:

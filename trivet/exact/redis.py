@@ -22,11 +22,12 @@ from trivet.exact.entry import Entry
 from trivet.exact.merge import MergedReads
 from trivet.exact.opened import Opened
 from trivet.exact.purges import Changes, Purge, key_label, seal_purge, unseal_purge
-from trivet.exact.redis_client import Address, Link, connect, translated
+from trivet.exact.redis_client import Link, connect, translated
 from trivet.exact.redis_keep import Housekeeping
 from trivet.exact.redis_purged import KnownPurges
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, StoreStats
+from trivet.exact.store_url import Address
 from trivet.messages import ExactKey
 from trivet.telemetry import EntryRejected, Observer, ignore
 

@@ -14,7 +14,7 @@ from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from trivet.exact.redis_client import Address
+from trivet.exact.store_url import Address
 
 _TIMEOUT_S = 1.0
 _CONNECT_S = 0.25

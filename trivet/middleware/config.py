@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
 
 from trivet.errors import ConfigError, Problem
+from trivet.exact.store_url import check_store_url
 from trivet.policies.model_base import Seconds, Section, Size
 from trivet.policies.nodes import Position, Source, field_path, read_yaml
 from trivet.policies.problems import sentence_of
@@ -143,10 +144,17 @@ class GatewayConfig(Section):
     peers: tuple[str, ...] = Field(default=(), description="Addresses or networks that it has.")
 
 
+def _store_url(value: str) -> str:
+    check_store_url(value)
+    return value
+
+
 class StoreConfig(Section):
     """Bounds and budgets of the exact store."""
 
-    url: str = Field(default="sqlite:", description="memory | sqlite:PATH | redis://HOST:PORT/DB")
+    url: Annotated[str, AfterValidator(_store_url)] = Field(
+        default="sqlite:", description="memory | sqlite:PATH | redis://HOST:PORT/DB"
+    )
     max_bytes: Size = 1 << 30
     max_entries: int = Field(default=1_000_000, ge=1)
     front_bytes: Size = Field(
@@ -205,8 +213,9 @@ class ServerConfig(Section):
     @classmethod
     def _unique_names(cls, value: tuple[UpstreamConfig, ...]) -> tuple[UpstreamConfig, ...]:
         names = [upstream.name for upstream in value]
-        if len(set(names)) != len(names):
-            raise ValueError("two upstreams have one name")
+        doubled = next((name for name in names if names.count(name) > 1), None)
+        if doubled is not None:
+            raise ValueError(f"two upstreams have the name {doubled!r}")
         return value
 
 
@@ -237,8 +246,7 @@ def server_config(
         settings["upstreams"] = [own.model_copy(update={"models": ("*",)}).model_dump()]
         own = None
     if not settings.get("upstreams"):
-        message = "no upstream is declared: give --upstream URL, or list them in the config file"
-        raise ConfigError(_placed(source, ("upstreams",), message))
+        raise ConfigError(_placed(source, ("upstreams",), _no_upstream(settings)))
     try:
         config = ServerConfig.model_validate(settings)
     except ValidationError as error:
@@ -247,6 +255,12 @@ def server_config(
     if source.problems:
         raise ConfigError(*source.problems)
     return config if own is None else _beside(config, own, source)
+
+
+def _no_upstream(settings: Mapping[str, Any]) -> str:
+    message = "no upstream is declared: give --upstream URL, or list them in the config file"
+    meant = " under `upstreams` (it says `upstream`)" if "upstream" in settings else ""
+    return message + meant
 
 
 def _beside(config: ServerConfig, own: UpstreamConfig, source: Source) -> ServerConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def _findings(directory: Path | None, file: Path | None) -> _Findings:
     from trivet.middleware.apart import apart
     from trivet.middleware.config import server_config
     from trivet.middleware.named_users import nameable_users
-    from trivet.middleware.routing import keyless_upstreams
+    from trivet.middleware.routing import keyless_upstreams, unset_variables
     from trivet.middleware.unreached import unreached
     from trivet.policies.loader import ignored_files, load
 
@@ -102,7 +103,17 @@ def _findings(directory: Path | None, file: Path | None) -> _Findings:
     if config is not None:
         found.warnings += apart(config)
         found.warnings += keyless_upstreams(found.policies.tenants, config.upstreams)
+        found.warnings += unset_variables(config.upstreams)
+        found.problems += _missing_library(config)
     return found
+
+
+def _missing_library(config: ServerConfig) -> list[Problem]:
+    """What the config asks for and `serve` would refuse to start without."""
+    if not config.store.encrypt or find_spec("cryptography") is not None:
+        return []
+    message = "needs the extra: pip install 'trivet[encryption]'"
+    return [Problem("environment", 0, 0, "store.encrypt", message)]
 
 
 def _ignored(path: Path) -> Problem:

@@ -31,7 +31,8 @@ def monitor_store_of(
         return SqliteMonitorStore(Path(f"{path}-monitor"), seal, observer)
     if not scheme.startswith(("redis", "valkey")):
         return None
-    from trivet.exact.redis_client import connect, parse_url
+    from trivet.exact.redis_client import connect
+    from trivet.exact.store_url import parse_url
     from trivet.semantic.redis_monitor import RedisMonitorStore
 
     link = connect(

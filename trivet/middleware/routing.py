@@ -50,6 +50,22 @@ def keyless_upstreams(
     return found
 
 
+def unset_variables(
+    upstreams: Sequence[UpstreamConfig], env: Mapping[str, str] = os.environ
+) -> list[Problem]:
+    """Environment variables that `serve` will ask for and that are not set where this runs."""
+    named = [
+        (upstream.name, field, getattr(upstream, field))
+        for upstream in upstreams
+        for field in ("credential_env", "engine_secret_env")
+    ]
+    return [
+        Problem(f"upstream {name}", 0, 0, field, f"names {variable}, which is not set here.")
+        for name, field, variable in named
+        if variable and not env.get(variable, "").strip()
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """An upstream with the credential that it is asked with; None sends the caller's own."""

@@ -48,8 +48,8 @@ async def fleet_of(
     if not config.url.startswith(("redis", "valkey")):
         return None
     from trivet.exact.fleet_redis import RedisFleet
-    from trivet.exact.redis_client import parse_url
     from trivet.exact.redis_fleet_client import fleet_client
+    from trivet.exact.store_url import parse_url
 
     fleet = RedisFleet(fleet_client(parse_url(config.url)), seal, codec, observer)
     await fleet.start()

@@ -36,9 +36,11 @@ _PATTERNS = {
     "underscores only, at most 64.",
     "sha256": "has to be the SHA-256 of an API key, 64 hex digits in lower case: run "
     "`trivet keygen` and put the sha256 that it prints here.",
+    "prefix": "has to be a path: it begins with a slash and has no spaces.",
+    "kv_events": "has to be the ZeroMQ address that the server publishes at: tcp://HOST:PORT.",
     "user_from": "has to be `body`, or `header:` and the name of a header.",
 }
-_SECRETIVE = frozenset({"base_url"})
+_SECRETIVE = frozenset({"base_url", "url"})
 """Fields whose value may hold a password: it is not repeated."""
 
 
