@@ -28,7 +28,7 @@ class Sample:
 
     latencies: list[float] = field(default_factory=list)
     first_bytes: list[float] = field(default_factory=list)
-    """From the request's last byte to the body's first."""
+    """From the request's sending to the body's first byte."""
     seconds: float = 0.0
 
     @property
@@ -112,8 +112,9 @@ class _Connection(asyncio.Protocol):
             self._round.leave()
             return
         self._head, self._in_body, self._first = b"", False, 0.0
-        self._transport.write(request)
+        # Before the write: a server on this very core may have answered when it returns.
         self._sent = time.perf_counter()
+        self._transport.write(request)
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()

@@ -38,7 +38,6 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 SETS = (
     "fow fow_conv qqp mqp stsqq sick semantoneg negation_misc mrpc bitext banking77 clinc150 hwu64"
 )
-REPLAYED = ("clinc150", "banking77", "hwu64")
 TRAPS = ("negation", "entity_swap", "number_date", "scope")
 TARGETS = (0.01, 0.02, 0.05)
 AUTO = auto(Wanted(0.02, 0.5))
@@ -221,57 +220,6 @@ def traps_table(chains: Sequence[Chain], judged: Sequence[JudgedPair]) -> Iterat
         yield f"| {kind} | {percent(share)} % | {percent(served)} % |"
 
 
-def neighbours(embedder: Embedder, name: str) -> list[LabelledPair]:
-    """Half of the set's questions stored, the other half asked: each with its nearest stored one.
-
-    The intent of a question is the group of a pair of two alike.
-    """
-    intents: dict[str, str] = {}
-    for pair in loaded(name):
-        if pair.same:
-            intents[pair.a] = intents[pair.b] = pair.group
-    texts = sorted(intents)
-    marks = set_aside([LabelledPair(text, text, True) for text in texts], 0.5, "stored")
-    stored = [text for text, mark in zip(texts, marks, strict=True) if mark]
-    asked = [text for text, mark in zip(texts, marks, strict=True) if not mark]
-    nearest = (embedder.embed(asked) @ embedder.embed(stored).T).argmax(axis=1)
-    return [
-        LabelledPair(stored[near], text, intents[stored[near]] == intents[text])
-        for near, text in zip(nearest, asked, strict=True)
-    ]
-
-
-def replay_table(chains: Sequence[Chain]) -> Iterator[str]:
-    """Nearest-neighbour replay: which chain `auto` picks on one half, and what the other gives."""
-    yield "| replay: queries served at 1 / 2 / 5 % | picked | cosine | picked |"
-    yield "|---|---|---|---|"
-    for name in REPLAYED:
-        if not loaded(name):
-            continue
-        pairs = neighbours(chains[0].embedder, name)
-        marks = set_aside(pairs, 0.5, "replay")
-        chosen = tuple(one for one, mark in zip(pairs, marks, strict=True) if mark)
-        other = [one for one, mark in zip(pairs, marks, strict=True) if not mark]
-        picked = [chain_of(calibrated(chains, chosen, target), chains) for target in TARGETS]
-        names = [chain.name for chain in picked]
-        cosine = rows_by_chain([Chain("cosine", chains[0].embedder)], other)["cosine"]
-        bare = [share(cosine, target) for target in TARGETS]
-        ours = [
-            share(rows_by_chain([chain], other)[chain.name], target)
-            for chain, target in zip(picked, TARGETS, strict=True)
-        ]
-        yield (
-            f"| {name}, {len(pairs)} queries | {' / '.join(names)} | {' / '.join(bare)} | "
-            f"{' / '.join(ours)} |"
-        )
-
-
-def share(rows: Sequence[Row], target: float) -> str:
-    """Queries served rightly, of all, at most `target` of the served being false."""
-    point = ceiling(rows, target)
-    return percent(0.0 if point is None else point.hits / len(rows))
-
-
 def stress_table(chains: Sequence[Chain]) -> Iterator[str]:
     """The design's 24 pairs, with the calibration of fow, the gate and the users given."""
     pairs = [
@@ -301,7 +249,7 @@ def main() -> None:
     """Print every table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vectors", type=Path, metavar="FOLDER")
-    parser.add_argument("--only", choices=["sets", "fow", "replay", "stress"])
+    parser.add_argument("--only", choices=["sets", "fow", "stress"])
     flags = parser.parse_args()
     opened = open_eval_chains("default", AUTO, gate=True)
     embedder = KeptEmbedder(opened[0].embedder, flags.vectors)
@@ -309,7 +257,6 @@ def main() -> None:
     tables = {
         "fow": fow_table,
         "stress": stress_table,
-        "replay": replay_table,
         "sets": sets_table,
     }
     for name, table in tables.items():

@@ -329,10 +329,13 @@ class TestTold:
     def test_the_built_in_upstream_gets_its_flags(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
         monkeypatch.setattr(
-            "trivet.middleware.mock_upstream.run.run", lambda *given: seen.append(given)
+            "trivet.middleware.mock_upstream.run.run",
+            lambda *given, provider: seen.append((*given, provider)),
         )
         assert run("upstream", "--port", "9001", "--delay-ms", "5").exit_code == 0
-        assert seen == [("127.0.0.1", 9001, 5)]
+        assert run("upstream", "--as", "bedrock").exit_code == 0
+        assert run("upstream", "--as", "nobody").exit_code == USAGE
+        assert seen == [("127.0.0.1", 9001, 5, None), ("127.0.0.1", 9000, 0, "bedrock")]
 
     def test_the_engine_gets_its_flags(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []

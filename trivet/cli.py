@@ -17,6 +17,8 @@ import click
 
 from trivet.errors import CacheError, ConfigError, EmbedderError
 from trivet.eval.commands import eval_group
+from trivet.middleware.prefix_commands import prefix_group
+from trivet.middleware.warm_commands import warm
 from trivet.prefix.engine.commands import engine_group
 
 if TYPE_CHECKING:
@@ -121,16 +123,26 @@ def _engine_of(flags: dict[str, Any]) -> EngineCommand | None:
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", type=click.IntRange(0, 65535), default=9000, show_default=True)
 @click.option("--delay-ms", type=click.IntRange(0), default=0, show_default=True)
-def upstream(host: str, port: int, delay_ms: int) -> None:
+@click.option(
+    "--as",
+    "provider",
+    type=click.Choice(["anthropic", "openai", "gemini", "bedrock", "deepseek"]),
+    help="Simulate this provider's API, prompt cache and errors.",
+)
+def upstream(host: str, port: int, delay_ms: int, provider: str | None) -> None:
     """Run the built-in upstream for tests and trials. It is not a model.
 
     A request can ask it to misbehave: the header `x-mock: delay=200; status=503`, or a model named
     `mock+delay=200`. GET / lists the commands. The header `baggage: mock=status%3D503` does the
     same and is in no cache key: it shows what a proxy does with a question that it has answered.
+
+    With --as it is a simulator: usage says what the provider's documented prompt cache would have
+    read and written, and what the provider rejects gets its 400. Tokens are estimated. The header
+    `x-mock: at=3600` (or `advance=300`) moves the clock by which prefixes expire.
     """
     from trivet.middleware.mock_upstream.run import run
 
-    run(host, port, delay_ms)
+    run(host, port, delay_ms, provider=provider)
 
 
 @main.command()
@@ -224,6 +236,8 @@ def _why_none(which: Mapping[str, str | None]) -> str:
 
 main.add_command(engine_group)
 main.add_command(eval_group)
+main.add_command(prefix_group)
+main.add_command(warm)
 
 if __name__ == "__main__":
     main()

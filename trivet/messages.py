@@ -44,6 +44,8 @@ class Usage(NamedTuple):
     output_tokens: int
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_write_long_tokens: int = 0
+    """Of `cache_write_tokens`, those of the longer lifetime (Anthropic's 1h, OpenAI's 12h)."""
 
 
 class Request(NamedTuple):

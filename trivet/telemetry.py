@@ -1,4 +1,4 @@
-"""What happened, as values, and the Observer that is told. Metric names live here and only here.
+"""What happened, as values, and the Observer that is told. `metric_names` has the metrics.
 
 The tiers and the pipeline emit events; exporters (Prometheus, OpenTelemetry, logs) are observers
 in the middleware. Emitting must be cheap and must not raise.
@@ -6,8 +6,9 @@ in the middleware. Emitting must be cheap and must not raise.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from trivet.messages import Api, Usage
 
@@ -46,6 +47,17 @@ class RequestDone(NamedTuple):
     """Unix time in nanoseconds at which the request arrived; 0 when it was not noted."""
     response_model: str | None = None
     """The model that served, as the answer names it."""
+    reply_headers: Sequence[tuple[bytes, bytes]] = ()
+    """What the caller was sent; the id that it may complain with is among them."""
+    route: str = ""
+    """What the request's route is called, as in `ModelCall`; empty where it was not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRefused:
+    """A request's head was not taken, and its connection closed: the request was nobody's yet."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +116,10 @@ class SemanticLookup:
     intent: str
     """The gate's class; empty where the text was not read."""
     seconds: float
+    route: str = ""
+    model: str = ""
+    cost: float = 0.0
+    """US dollars, where the policy says what a lookup costs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +144,125 @@ class SemanticState:
     reason: str
 
 
+class ReplicaAsked(NamedTuple):
+    """A replica of an upstream was chosen. `known` of the prompt's `tokens` are thought to be
+    there; both are 0 where nothing is known of the prompt."""
+
+    upstream: str
+    replica: str
+    reason: str
+    known: int
+    tokens: int
+
+
+REPLICA_STARTED: Final = "started"
+"""Reason of the event that names a replica at the start: no change, so no line of the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaChanged:
+    """A replica is asked again, or is not asked for a while."""
+
+    upstream: str
+    replica: str
+    up: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixProbed:
+    """A server's prefix cache was tried out: whether it keeps salts apart, and what to mend."""
+
+    upstream: str
+    replica: str
+    state: Literal["isolated", "leaks", "silent", "failed"]
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixFailed:
+    """The prefix tier could not prepare a request: it went without caching. `first`: of those to
+    this upstream."""
+
+    upstream: str
+    backend: str
+    error: str
+    first: bool
+
+
+class PrefixBreak(NamedTuple):
+    """A prompt parted from an earlier one sooner than it had to. Tokens are estimated."""
+
+    tenant: str
+    route: str
+    place: str
+    """`system, character 143`, `tools[3].description`, ..."""
+    cause: str
+    """One of `trivet.prefix.remedies.CAUSES`."""
+    told: str
+    fix: str
+    shared_tokens: int
+    lost_tokens: int
+    cached_share: float | None
+    """Of the route's recent prompt tokens, those that were read from a cache; None: not known."""
+    new: bool
+    """The first of its kind on this route."""
+    text: str
+    """Around the place, where the policy lets it be shown."""
+
+
+class PrefixUse(NamedTuple):
+    """A model call ended: its prompt's tokens as the upstream counted them, 0 where unknown."""
+
+    tenant: str
+    route: str
+    tokens: int
+    cached: int
+    unseen: bool
+    """The layout doctor was too busy to look at it."""
+
+
+class ModelCall(NamedTuple):
+    """A model answered, in full or until the answer broke off: what it is billed for.
+
+    One for each call that an upstream answered without an error, whoever asked: hits have none,
+    callers who shared one call have one.
+    """
+
+    tenant: str
+    route: str
+    api: str
+    model: str
+    """The model that served, as the answer names it, or the one that was asked for."""
+    upstream: str
+    usage: Usage | None
+    """None where the answer did not say, or what it said cannot be true."""
+    purpose: Literal["request", "audit", "judge", "keep-warm"] = "request"
+    """`request` is a caller's; the others a cache makes for its own ends."""
+
+
+class Flood(NamedTuple):
+    """The state of the guard against the load of an empty cache. Shares are of the requests that
+    a cache may answer; `load` is how many times the usual load a flush would send to the model."""
+
+    share: float
+    baseline: float
+    load: float
+    flooded: bool
+    in_flight: int
+    waiting: int
+
+
+class FloodShed(NamedTuple):
+    """A request was not sent to the model: `queue-full`, or it waited too long (`wait`)."""
+
+    tenant: str
+    reason: str
+
+
 Event = (
     RequestDone
+    | HeadRefused
     | StoreState
     | StoreOperation
     | EntryRejected
@@ -138,6 +271,15 @@ Event = (
     | SemanticLookup
     | SemanticAudit
     | SemanticState
+    | ReplicaAsked
+    | ReplicaChanged
+    | PrefixProbed
+    | PrefixFailed
+    | ModelCall
+    | Flood
+    | FloodShed
+    | PrefixBreak
+    | PrefixUse
 )
 
 
@@ -149,144 +291,3 @@ class Observer(Protocol):
 
 def ignore(event: Event, /) -> None:
     """The observer that does nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric's exposition name, help text and label names."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: tuple[str, ...] = ()
-    worst: Literal["low", "high"] = "low"
-    """Which of several processes' values a gauge keeps."""
-
-
-REQUESTS = Metric(
-    "trivet_requests_total",
-    "counter",
-    "Requests answered, by tenant, API, tier that answered, outcome and reason.",
-    ("tenant", "api", "tier", "outcome", "reason", "status"),
-)
-OWN_SECONDS = Metric(
-    "trivet_own_seconds",
-    "histogram",
-    "Time Trivet itself took for a request: total less waiting for the upstream.",
-    ("api", "outcome"),
-)
-UPSTREAM_SECONDS = Metric(
-    "trivet_upstream_seconds",
-    "histogram",
-    "Time from the upstream request's first byte to its answer's last.",
-    ("api", "upstream"),
-)
-FIRST_BYTE_SECONDS = Metric(
-    "trivet_first_byte_seconds",
-    "histogram",
-    "Time to the first body byte that the caller got.",
-    ("api", "outcome"),
-)
-UPSTREAM_TOKENS = Metric(
-    "trivet_upstream_tokens_total",
-    "counter",
-    "Tokens of answers that an upstream gave, by kind (input, output, cache_read, cache_write); "
-    "input holds the cache reads and writes. A hit adds nothing.",
-    ("tenant", "api", "kind"),
-)
-TOKENS_SAVED = Metric(
-    "trivet_tokens_saved_total",
-    "counter",
-    "Tokens of answers served from a cache, by kind (input, output).",
-    ("tenant", "tier", "kind"),
-)
-MONEY_SAVED = Metric(
-    "trivet_money_saved_usd_total",
-    "counter",
-    "What the served answers cost when they were recorded, in US dollars, by genai-prices.",
-    ("tenant", "tier"),
-)
-USAGE_UNKNOWN = Metric(
-    "trivet_usage_unknown_total",
-    "counter",
-    "Hits whose saved tokens or price are not known; they count for nothing in the sums.",
-    ("tenant", "what"),
-)
-REQUEST_BYTES = Metric("trivet_request_bytes_total", "counter", "Request body bytes.", ("api",))
-RESPONSE_BYTES = Metric("trivet_response_bytes_total", "counter", "Response body bytes.", ("api",))
-STORE_UP = Metric("trivet_store_up", "gauge", "1 if the store answers, else 0.", ("store",))
-STORE_OPERATIONS = Metric(
-    "trivet_store_operations_total",
-    "counter",
-    "Store calls by operation and outcome.",
-    ("store", "operation", "outcome"),
-)
-STORE_SECONDS = Metric(
-    "trivet_store_seconds", "histogram", "Store call duration.", ("store", "operation")
-)
-ENTRIES_REJECTED = Metric(
-    "trivet_entries_rejected_total",
-    "counter",
-    "Stored entries refused on a hit: altered, foreign, corrupt, or of another request.",
-    ("store", "reason"),
-)
-COLLAPSES = Metric("trivet_collapse_total", "counter", "Collapse events.", ("kind", "where"))
-SEMANTIC_LOOKUPS = Metric(
-    "trivet_semantic_lookups_total",
-    "counter",
-    "Lookups of the semantic tier, by tenant, intent, kind (hit, assist, shadow, miss, bypass) "
-    "and reason.",
-    ("tenant", "intent", "kind", "reason"),
-)
-SEMANTIC_SECONDS = Metric(
-    "trivet_semantic_seconds",
-    "histogram",
-    "Time that a semantic lookup took, embedding included.",
-    ("kind",),
-)
-SEMANTIC_AUDITS = Metric(
-    "trivet_semantic_audits_total",
-    "counter",
-    "Semantic hits that were judged, by tenant, intent, judge and verdict.",
-    ("tenant", "intent", "judge", "verdict"),
-)
-SEMANTIC_BOUND = Metric(
-    "trivet_semantic_false_hit_bound",
-    "gauge",
-    "Upper bound on false hits among semantic hits, valid at any time, by tenant and intent.",
-    ("tenant", "intent"),
-    worst="high",
-)
-SEMANTIC_OPEN = Metric(
-    "trivet_semantic_open",
-    "gauge",
-    "1 while the running measurement leaves the tier open for a tenant's intent, else 0.",
-    ("tenant", "intent"),
-)
-POLICY_RELOADS = Metric(
-    "trivet_policy_reloads_total", "counter", "Policy reloads by result.", ("result",)
-)
-
-METRICS: tuple[Metric, ...] = (
-    REQUESTS,
-    OWN_SECONDS,
-    UPSTREAM_SECONDS,
-    FIRST_BYTE_SECONDS,
-    UPSTREAM_TOKENS,
-    TOKENS_SAVED,
-    MONEY_SAVED,
-    USAGE_UNKNOWN,
-    REQUEST_BYTES,
-    RESPONSE_BYTES,
-    STORE_UP,
-    STORE_OPERATIONS,
-    STORE_SECONDS,
-    ENTRIES_REJECTED,
-    COLLAPSES,
-    SEMANTIC_LOOKUPS,
-    SEMANTIC_SECONDS,
-    SEMANTIC_AUDITS,
-    SEMANTIC_BOUND,
-    SEMANTIC_OPEN,
-    POLICY_RELOADS,
-)

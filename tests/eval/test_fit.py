@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,13 @@ TRUE = np.array([-1.0, 0.8, 1.5, 0.0, -0.7])
 """What the numbers weigh in the drawn pairs, beside half of the odds."""
 
 
+def seen(numbers: Any, odds: Any, contradicted: Any = None) -> Evidence:
+    """Evidence in which nothing is vetoed, nor a number contradicted unless it is said."""
+    never = np.zeros(len(odds), dtype=bool)
+    told = never if contradicted is None else contradicted
+    return Evidence(numbers, odds, (None,) * len(odds), told)
+
+
 def drawn(count: int, seed: int, each: int = 2) -> Examples:
     """Pairs whose labels depend on the odds and the numbers; `each` pairs a group."""
     rng = np.random.default_rng(seed)
@@ -31,7 +39,7 @@ def drawn(count: int, seed: int, each: int = 2) -> Examples:
     chance = 1 / (1 + np.exp(-(0.5 * odds + numbers @ TRUE)))
     same = rng.random(count) < chance
     groups = [f"g{at // each}" for at in range(count)]
-    return Examples(Evidence(numbers, odds, (None,) * count), same, groups)
+    return Examples(seen(numbers, odds), same, groups)
 
 
 def at(examples: Examples, which: list[int]) -> Examples:
@@ -57,29 +65,29 @@ def test_the_order_of_the_pairs_changes_nothing(seed: int, random: Random) -> No
 
 
 @pytest.mark.parametrize("features", ["few", "all"])
-def test_a_strong_penalty_leaves_the_verifier_as_it_is(features: FeatureSet) -> None:
+def test_a_strong_penalty_leaves_the_cosine_as_it_is(features: FeatureSet) -> None:
     some = drawn(200, 1)
-    layer = fit_layer(some, features, 1e9)
-    assert layer.trust == pytest.approx(1.0, abs=1e-5)
-    assert layer.weights == pytest.approx((0.0,) * len(layer.weights), abs=1e-5)
+    layer = fit_layer(some, features, 1e12)
+    others = [weight for at, weight in enumerate(layer.weights) if at != 1]
+    assert [layer.trust, *others] == pytest.approx([0.0] * (1 + len(others)), abs=1e-5)
     found = fitted_odds(some.evidence, layer)
-    assert np.array_equal(np.argsort(found), np.argsort(some.evidence.odds))
+    assert np.array_equal(np.argsort(found), np.argsort(some.evidence.numbers[:, 1]))
 
 
 def test_no_other_weights_have_less_penalised_loss() -> None:
     some = drawn(300, 2)
     layer = fit_layer(some, "all", 3.0)
     z = standardised(some.evidence.numbers, layer)
-    rows = np.column_stack([np.ones(300), some.evidence.odds, z])
+    rows = np.column_stack([np.ones(300), some.evidence.odds, np.zeros(300), z])
 
     def cost(weights: np.ndarray) -> float:
         odds = rows @ weights
-        pulled = weights - np.eye(len(weights))[1]
-        penalty = np.array([1e-3, *[3.0] * (len(weights) - 1)])
+        pulled = weights + 12 * np.eye(len(weights))[2]
+        penalty = np.array([1e-3, 3.0, 0.05, 3.0, 1e-3, *[3.0] * (len(weights) - 5)])
         data = np.logaddexp(0, np.where(some.same, -odds, odds)).sum()
         return float(data + (penalty * pulled**2).sum() / 2)
 
-    least = np.array([layer.intercept, layer.trust, *layer.weights])
+    least = np.array([layer.intercept, layer.trust, layer.contradicted, *layer.weights])
     rng = np.random.default_rng(3)
     for size in (1e-3, 1e-2, 0.3):
         for _ in range(30):
@@ -98,10 +106,25 @@ def test_numbers_that_say_nothing_are_left_to_the_verifier() -> None:
     rng = np.random.default_rng(5)
     odds = rng.normal(0, 2, size=150)
     same = rng.random(150) < 1 / (1 + np.exp(-odds))
-    seen = Evidence(rng.normal(size=(150, 40)), odds, (None,) * 150)
-    layer = fitted(Examples(seen, same, [str(n) for n in range(150)])).weights
+    evidence = seen(rng.normal(size=(150, 40)), odds)
+    layer = fitted(Examples(evidence, same, [str(n) for n in range(150)])).weights
     assert max(map(abs, layer.weights)) < 0.3
     assert layer.trust == pytest.approx(1.0, abs=0.4)
+
+
+def test_a_contradicted_number_is_as_good_as_vetoed_until_pairs_say_otherwise() -> None:
+    some = drawn(300, 11)
+    conflict = np.arange(300) % 15 == 0
+    labels = {"nothing seen": some.same, "all differ": some.same & ~conflict}
+    labels["half the same"] = np.where(conflict, np.arange(300) % 2 == 0, some.same)
+    weighed = {}
+    for name, same in labels.items():
+        told = conflict & (name != "nothing seen")
+        evidence = seen(some.evidence.numbers, some.evidence.odds, told)
+        weighed[name] = fit_layer(Examples(evidence, same, some.groups), "all", 3.0).contradicted
+    assert weighed["nothing seen"] == pytest.approx(-12.0)
+    assert weighed["all differ"] < -12.0
+    assert -3.0 < weighed["half the same"] < 3.0
 
 
 def test_a_pair_s_own_fold_has_no_part_in_what_is_said_of_it_unseen(
@@ -140,8 +163,8 @@ def test_a_number_that_never_varies_weighs_nothing() -> None:
 
 def test_labels_that_the_odds_part_perfectly_give_finite_weights() -> None:
     odds = np.linspace(-30, 30, 200)
-    seen = Evidence(np.zeros((200, 3)), odds, (None,) * 200)
-    layer = fitted(Examples(seen, odds > 0, [str(n) for n in range(200)])).weights
+    evidence = seen(np.zeros((200, 3)), odds)
+    layer = fitted(Examples(evidence, odds > 0, [str(n) for n in range(200)])).weights
     assert np.isfinite([layer.intercept, layer.trust, *layer.weights]).all()
     assert layer.trust > 0
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import StoreError
-from trivet.exact.codec import Rejected, decode, encode
+from trivet.exact.codec import Rejected, _counts, decode, encode
 from trivet.exact.entry import Entry
 from trivet.exact.seal import Seal
 from trivet.messages import Api, ExactKey, Usage
@@ -32,7 +32,7 @@ ENTRIES = st.builds(
     canonical=st.binary(max_size=3000),
     body=st.binary(max_size=3000),
     model=TEXT,
-    usage=st.none() | st.builds(Usage, COUNT, COUNT, COUNT, COUNT),
+    usage=st.none() | st.builds(Usage, COUNT, COUNT, COUNT, COUNT, COUNT),
     ids=st.lists(TEXT, max_size=3).map(tuple),
     created=TIME,
     expires=TIME,
@@ -132,3 +132,10 @@ def test_a_deflated_entry_that_was_cut_is_corrupt() -> None:
     data = b"\x01" + len(head).to_bytes(4, "big") + head + texts
     raw = b"\x01" + SEAL.seal("t1", b"\x01" + key("a"), data)
     assert decode(raw, "t1", key("a"), SEAL) == Rejected("corrupt")
+
+
+def test_an_entry_of_four_counts_is_read_and_one_without_long_writes_is_written_so() -> None:
+    """While a fleet is updated, each version reads what the other stored."""
+    short, long = Usage(100, 5, 40, 30), Usage(100, 5, 40, 30, 10)
+    assert (_counts(short), _counts(long)) == ((100, 5, 40, 30), (100, 5, 40, 30, 10))
+    assert Usage(*_counts(short)) == short

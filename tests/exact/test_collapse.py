@@ -96,6 +96,23 @@ async def test_a_thousand_requests_make_one_call() -> None:
     await nothing_is_left(collapser)
 
 
+async def test_what_is_asked_after_a_purge_joins_no_call_from_before_it() -> None:
+    marks = {"t": b""}
+    before, after = Upstream(), Upstream()
+    collapser = make()
+    collapser.purged = marks.__getitem__
+    first = await collapser.join(KEY, "t", before.lead)
+    marks["t"] = b"purged"
+    second = await collapser.join(KEY, "t", after.lead)
+    third = await collapser.join(KEY, "t", after.lead)
+    assert [one.role for one in (first, second, third)] == ["lead", "lead", "follow"]
+    before.go.set()
+    after.go.set()
+    await asyncio.gather(*map(body, (first, second, third)))
+    assert (before.calls, after.calls) == (1, 1)
+    await nothing_is_left(collapser)
+
+
 async def test_a_late_joiner_gets_the_stream_from_its_first_byte() -> None:
     upstream = Upstream(chunks=50)
     collapser = make()

@@ -149,6 +149,26 @@ async def test_a_purge_elsewhere_is_followed(rig: Rig) -> None:
     await rig.store.close()
 
 
+async def test_purges_here_and_elsewhere_mark_what_is_asked_later(rig: Rig) -> None:
+    assert rig.back.feed is not None
+    await rig.store.purge("t1", "tag:a", NOW)
+    rig.back.feed += [Purge("t2", None, NOW), Purge("t3", None, NOW, key("c"))]
+    await rig.store.follow()
+    marks = [rig.store.purge_times.mark(tenant) for tenant in ("t1", "t2", "t3")]
+    assert [bool(mark) for mark in marks] == [True, True, False]
+    await rig.store.close()
+
+
+async def test_only_who_has_read_a_feed_can_have_missed_a_part_of_it(rig: Rig) -> None:
+    rig.back.feed = None
+    await rig.store.follow()
+    assert rig.store.purge_times.mark("t1") == b""
+    rig.store._cursor = 5
+    await rig.store.follow()
+    assert rig.store.purge_times.mark("t1") != b""
+    await rig.store.close()
+
+
 async def test_a_feed_that_lost_its_beginning_empties_the_front(rig: Rig) -> None:
     await rig.store.put(entry("a"), FREE)
     rig.back.feed = None

@@ -9,7 +9,7 @@ import pytest
 
 from trivet.errors import ConfigError
 from trivet.exact.factory import StoreLimits, open_store
-from trivet.exact.guard import GuardedStore
+from trivet.exact.followed import FollowedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
 from trivet.exact.seal import Seal
@@ -31,7 +31,7 @@ async def test_other_stores_have_memory_in_front_unless_it_may_hold_nothing(
     assert isinstance(layered, LayeredStore)
     assert layered.name == "sqlite"
     for none in (Bound(entries=0), Bound(bytes=0)):
-        assert isinstance(open_store(url, seal=SEAL, limits=StoreLimits(front=none)), GuardedStore)
+        assert isinstance(open_store(url, seal=SEAL, limits=StoreLimits(front=none)), FollowedStore)
     assert not (tmp_path / "c.db").exists()
 
 

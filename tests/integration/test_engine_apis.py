@@ -18,10 +18,13 @@ from engine_rig import (
     tokenizer,
 )
 
+from trivet.errors import RequestError
 from trivet.prefix.engine.sampling_params import SamplingParams
 
 SECRET = b"s" * 40
 LONG = "x" * 40
+BEGUN: Any = [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "One, "}]
+"""A chat whose last message is not finished."""
 
 
 class TestChat:
@@ -122,9 +125,32 @@ class TestChat:
         assert tokenizer().decode(engine.asked[0].prompt) == "user:Count.|SHOUTassistant:"
 
     @pytest.mark.parametrize(
+        ("more", "prompt"),
+        [
+            ({}, "user:Count.|assistant:One, |assistant:"),
+            ({"add_generation_prompt": False}, "user:Count.|assistant:One, |"),
+            (
+                {"add_generation_prompt": False, "continue_final_message": True},
+                "user:Count.|assistant:One, ",
+            ),
+        ],
+    )
+    def test_a_last_message_of_the_assistant_is_gone_on_with_where_asked(
+        self, more: dict[str, Any], prompt: str
+    ) -> None:
+        engine = ScriptedEngine()
+        with served(engine) as url:
+            post(url, "/v1/chat/completions", body(messages=BEGUN, **more))
+            told = post(url, "/tokenize", body(messages=BEGUN, **more)).json()
+        assert tokenizer().decode(engine.asked[0].prompt) == prompt
+        assert told["tokens"] == engine.asked[0].prompt
+
+    @pytest.mark.parametrize(
         ("more", "field"),
         [
             ({"n": 0}, "n"),
+            ({"continue_final_message": True}, "continue_final_message"),
+            ({"add_generation_prompt": 1}, "add_generation_prompt"),
             ({"n": 1.5}, "n"),
             ({"tools": [{}]}, "tools"),
             ({"temperature": "hot"}, "temperature"),
@@ -340,6 +366,35 @@ class TestMessages:
         assert (response.status_code, told["type"]) == (400, "error")
         assert told["error"]["type"] == "invalid_request_error"
         assert told["error"]["message"].startswith(field)
+
+    @pytest.mark.parametrize(
+        ("more", "message"),
+        [
+            ({"max_tokens": None}, "max_tokens: Field required"),
+            ({"tools": [{}]}, "tools: is not supported by this engine; leave it out."),
+            ({"temperature": 3}, "temperature: is a number from 0 to 2."),
+            ({"model": "other"}, "The model 'other' is not served here; scripted is."),
+        ],
+    )
+    def test_an_error_names_its_field_once(self, more: dict[str, Any], message: str) -> None:
+        with served(ScriptedEngine()) as url:
+            response = post(url, "/v1/messages", body(**{"max_tokens": 5, **more}))
+        assert response.json()["error"]["message"] == message
+
+    def test_a_schema_that_cannot_be_used_is_told_by_its_place_here(self) -> None:
+        refuses = RequestError(400, "It is bad.", field="response_format")
+        with served(ScriptedEngine(refuses=refuses, most=0)) as url:
+            response = post(url, "/v1/messages", body(max_tokens=5))
+        assert response.json()["error"]["message"] == "output_config.format: It is bad."
+
+    def test_a_last_message_of_the_assistant_is_gone_on_with(self) -> None:
+        engine = ScriptedEngine()
+        begun = body(max_tokens=5, messages=BEGUN)
+        with served(engine) as url, anthropic_client(url) as client:
+            client.messages.create(**begun)
+            counted = client.messages.count_tokens(model="scripted", messages=BEGUN)
+        assert tokenizer().decode(engine.asked[0].prompt) == "user:Count.|assistant:One, "
+        assert counted.input_tokens == len(engine.asked[0].prompt)
 
 
 class TestTokens:

@@ -347,3 +347,24 @@ def test_numbers_that_are_none_fail_their_request_only() -> None:
         sound = client.completions.create(model="tiny", prompt=[5, 6, 7] * 9, max_tokens=1)
         assert sound.usage.completion_tokens == 1
         assert broken.all_back()
+
+
+def test_requests_that_are_refused_are_counted_by_code() -> None:
+    with served() as running:
+        url = running.url
+        for path, sent in (
+            ("/v1/chat/completions", body("Hi.", n=0)),
+            ("/v1/chat/completions", body("Hi.", model="no")),
+            ("/v1/messages", body("x" * 9000)),
+            ("/metrics", {}),
+        ):
+            httpx2.post(url + path, json=sent)
+        told = httpx2.get(f"{url}/metrics").text
+    name = "trivet_engine_requests_refused_total"
+    counts = [line for line in told.splitlines() if line.startswith(name)]
+    assert sorted(counts) == [
+        f'{name}{{code="context_length_exceeded"}} 1.0',
+        f'{name}{{code="invalid_request"}} 1.0',
+        f'{name}{{code="method_not_allowed"}} 1.0',
+        f'{name}{{code="model_not_found"}} 1.0',
+    ]

@@ -212,7 +212,9 @@ class TestTrouble:
             assert post(url, "/v1/chat/completions", body(n=3)).status_code == 429
         assert [asked.cancelled for asked in engine.asked] == [True, True]
 
-    @pytest.mark.parametrize(("failure", "status"), [("error", 500), ("deadline", 504)])
+    @pytest.mark.parametrize(
+        ("failure", "status"), [("error", 500), ("grammar", 500), ("deadline", 504)]
+    )
     @pytest.mark.parametrize("stream", [False, True])
     def test_a_failure_before_the_first_token_is_a_status(
         self, failure: Any, status: int, stream: bool

@@ -13,13 +13,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 import psutil
 import pytest
 from engine_folder import write_model
 from proxy import Proxy, free_port
+
+from trivet.middleware.config import ServerConfig
+from trivet.middleware.run import _engine_port
+from trivet.policies.keygen import key_hash
 
 PATIENCE_S = 100.0
 SECRET = "s" * 40
@@ -246,6 +251,39 @@ def test_several_workers_share_one_engine_and_its_secret(model: str) -> None:
         assert not engine.is_running()
 
 
+def test_with_json_logs_the_engines_lines_are_json(model: str) -> None:
+    with started(model, "--log-format", "json") as proxy:
+        ready(proxy)
+        engine_of(proxy).kill()
+        until(lambda: "engine-ended" in proxy.log.read_text(), proxy)
+        ready(proxy)
+        assert proxy.stop(timeout=60) == 0
+        told = proxy.lines()
+    assert not [line for line in told if line.startswith(("engine", "trivet engine"))]
+    lines = [json.loads(line) for line in told if line.startswith("{")]
+    events = [line["event"] for line in lines if line["event"].startswith("engine-")]
+    up = ["engine-loading", "engine-loaded", "engine-ready"]
+    assert events == [*up, "engine-ended", *up, "engine-stopped"]
+    assert all(line["timestamp"] and line["level"] for line in lines)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_purge_of_a_tenant_reaches_its_prefixes(model: str, tmp_path: Path, workers: str) -> None:
+    for name in ("acme", "other"):
+        told = f"tenant: {name}\ncredentials:\n  - sha256: {key_hash(name)}\n"
+        (tmp_path / f"{name}.yaml").write_text(told)
+    with started(model, "--policies", str(tmp_path), "--workers", workers) as proxy:
+        ready(proxy)
+        for tenant in ("acme", "other"):
+            assert cached(proxy, "one", tenant) == 0
+            assert cached(proxy, "two", tenant) >= 64
+        done = httpx2.post(f"{proxy.admin}/trivet/purge", json={"tenant": "acme"}, timeout=30)
+        assert done.status_code == 200, done.text
+        assert cached(proxy, "three", "acme") == 0
+        assert cached(proxy, "four", "acme") >= 64
+        assert cached(proxy, "three", "other") >= 64
+
+
 def test_an_engine_outlives_no_proxy_that_was_killed(model: str) -> None:
     with started(model) as proxy:
         until(lambda: engine_state(proxy) == "loading", proxy)
@@ -278,3 +316,15 @@ def test_other_upstreams_are_asked_for_other_models(model: str) -> None:
         assert proxy.post("/v1/chat/completions", body("mine")).status == 200
         other = proxy.post("/v1/chat/completions", {**body("x"), "model": "gpt"})
         assert (other.status, json.loads(other.body)["error"]["type"]) == (502, "server_error")
+
+
+@pytest.mark.parametrize(
+    ("port", "admin", "wanted"),
+    [(8080, 8081, 8082), (8080, 8082, 8083), (65535, 40000, 65534), (65534, 65535, 65533)],
+)
+def test_the_engines_port_is_the_same_each_time(port: int, admin: int, wanted: int) -> None:
+    def at(number: int) -> Any:
+        return SimpleNamespace(getsockname=lambda: ("127.0.0.1", number))
+
+    config = cast(ServerConfig, SimpleNamespace(port=port))
+    assert _engine_port(config, at(port), at(admin)) == wanted

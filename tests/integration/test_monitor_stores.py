@@ -129,7 +129,46 @@ class TestContract:
         assert (await everything(store)).rows == {CELL: Row(Counts(20))}
 
 
+class TestOnce:
+    async def test_what_is_added_once_counts_once(self, store: MonitorStore) -> None:
+        update = Update(more=Counts(1))
+        assert [await store.add_once("n1", CELL, update) for _ in range(3)] == [True, False, False]
+        assert await store.add_once("n2", CELL, update)
+        await store.add("n1", {CELL: update})
+        assert (await everything(store)).rows == {CELL: Row(Counts(3))}
+
+    async def test_of_writers_at_once_one_is_the_first(self, store: MonitorStore) -> None:
+        update = Update(more=Counts(1))
+        done = await asyncio.gather(*(store.add_once("n", CELL, update) for _ in range(12)))
+        assert done.count(True) == 1
+        assert (await everything(store)).rows == {CELL: Row(Counts(1))}
+
+    async def test_a_cell_that_is_missing_starts_as_it_was_known(self, store: MonitorStore) -> None:
+        assert await store.add_once("n", CELL, Update(Counts(100, 3), Counts(1, 1)))
+        assert (await everything(store)).rows == {CELL: Row(Counts(101, 4))}
+
+
 class TestSqlite:
+    async def test_what_was_added_once_is_known_to_the_next_process(self, tmp_path: Path) -> None:
+        path = tmp_path / "monitor.sqlite"
+        update = Update(more=Counts(1))
+        # A file that was made before anything was added once has no table for it.
+        await SqliteMonitorStore(path, SEAL).add("b1", {CELL: update})
+        assert await SqliteMonitorStore(path, SEAL).add_once("n", CELL, update)
+        assert not await SqliteMonitorStore(path, SEAL).add_once("n", CELL, update)
+        assert (await everything(SqliteMonitorStore(path, SEAL))).rows == {CELL: Row(Counts(2))}
+
+    async def test_names_are_forgotten_when_no_verdict_would_be_taken(self, tmp_path: Path) -> None:
+        path = tmp_path / "monitor.sqlite"
+        store = SqliteMonitorStore(path, SEAL)
+        for name in ("old", "new"):
+            await store.add_once(name, CELL, Update(more=Counts(1)))
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("UPDATE once SET at = at - 101 * 86400 WHERE name = 'old'")
+            db.commit()
+        assert not await store.add_once("new", CELL, Update(more=Counts(1)))
+        assert await store.add_once("old", CELL, Update(more=Counts(1)))
+
     async def test_the_file_is_its_owners_alone_and_outlives_the_process(
         self, tmp_path: Path
     ) -> None:

@@ -30,6 +30,7 @@ from trivet.middleware.reply import Replies
 from trivet.middleware.routing import Routing
 from trivet.middleware.status import parse
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
+from trivet.middleware.way import Way
 from trivet.policies.keygen import key_hash
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import UNDECLARED, PolicySet, TenantDirectory
@@ -120,7 +121,13 @@ class FakeUpstream(UpstreamClient):
         """The answers that were begun, in order."""
 
     async def send(
-        self, upstream: UpstreamConfig, method: str, target: str, headers: RawHeaders, body: Body
+        self,
+        upstream: UpstreamConfig,
+        method: str,
+        target: str,
+        headers: RawHeaders,
+        body: Body,
+        way: Way | None = None,
     ) -> UpstreamResponse:
         """As `UpstreamClient.send`."""
         whole = body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])

@@ -3,7 +3,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -12,7 +12,7 @@ import pytest
 from trivet.errors import RequestError, StoreError
 from trivet.middleware import admin as module
 from trivet.middleware.admin import AdminApp, is_admin_path
-from trivet.middleware.control import Component, Readiness, Verdict
+from trivet.middleware.control import Component, Heard, Readiness, Said, Verdict
 from trivet.telemetry import PolicyReload
 
 KEY = "admin-key"
@@ -50,6 +50,10 @@ class FakeControl:
     async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
         self._act("feedback", tenant, hit, verdict)
         return {"id": hit, "verdict": verdict, "removed": verdict == "wrong"}
+
+    async def verdicts(self, tenant: str, said: Sequence[Said]) -> list[Heard]:
+        self._act("verdicts", tenant, list(said))
+        return [Heard(one.id, "counted", not one.same) for one in said]
 
     async def reload(self) -> PolicyReload:
         self._act("reload")
@@ -296,6 +300,51 @@ async def test_wrong_feedback_names_the_field(field: str, value: str) -> None:
     assert error(response)["field"] == field
 
 
+async def test_verdicts_name_a_tenant_and_hits_and_are_answered_one_by_one() -> None:
+    control = FakeControl()
+    said = [{"id": "one", "same": True}, {"id": "two", "same": False}]
+    body = {"tenant": "acme", "verdicts": said}
+    response = await client(control).post("/trivet/verdicts", json=body, headers=AUTH)
+    assert response.json() == {
+        "tenant": "acme",
+        "verdicts": [
+            {"id": "one", "outcome": "counted", "removed": False},
+            {"id": "two", "outcome": "counted", "removed": True},
+        ],
+    }
+    assert control.calls == [("verdicts", "acme", [("one", True), ("two", False)])]
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("tenant", {"tenant": ""}),
+        ("verdicts", {"verdicts": []}),
+        ("verdicts", {"verdicts": [{"id": str(n), "same": True} for n in range(101)]}),
+        ("verdicts", {"verdicts": [{"id": "a", "same": True}, {"id": "a", "same": False}]}),
+        ("verdicts.0.same", {"verdicts": [{"id": "a", "same": 1}]}),
+        ("verdicts.0.same", {"verdicts": [{"id": "a", "same": None}]}),
+        ("verdicts.0.same", {"verdicts": [{"id": "a"}]}),
+        ("verdicts.0.id", {"verdicts": [{"id": "", "same": True}]}),
+        ("verdicts.0.judge", {"verdicts": [{"id": "a", "same": True, "judge": "me"}]}),
+    ],
+)
+async def test_wrong_verdicts_name_the_field(field: str, change: dict[str, Any]) -> None:
+    control = FakeControl()
+    body = {"tenant": "acme", "verdicts": [{"id": "a", "same": True}], **change}
+    response = await client(control).post("/trivet/verdicts", json=body, headers=AUTH)
+    assert response.status_code == 422
+    assert error(response)["field"] == field
+    assert control.calls == []
+
+
+async def test_verdicts_need_the_admin_key() -> None:
+    control = FakeControl()
+    body = {"tenant": "acme", "verdicts": [{"id": "a", "same": True}]}
+    assert (await client(control).post("/trivet/verdicts", json=body)).status_code == 401
+    assert control.calls == []
+
+
 async def test_a_purge_names_a_tenant_and_says_how_many_went() -> None:
     control = FakeControl()
     response = await client(control).post(
@@ -449,6 +498,7 @@ async def test_the_description_is_open_and_lists_every_route() -> None:
         "/trivet/tenants/{tenant}",
         "/trivet/purge",
         "/trivet/semantic/feedback",
+        "/trivet/verdicts",
         "/trivet/reload",
         "/trivet/explain",
     }

@@ -16,6 +16,7 @@ from openai_bodies import completion
 
 from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
+from trivet.exact.seal import Seal
 from trivet.exact.tier import ExactTier, Hit, Question
 from trivet.middleware.audits import Audits, Bench
 from trivet.middleware.call import Call
@@ -32,6 +33,7 @@ from trivet.policies.semantic_model import Audit, Judge, SemanticPolicy
 from trivet.semantic.bag_of_words import BagOfWords
 from trivet.semantic.batching import BatchedEmbedder
 from trivet.semantic.decide import Decision, Kind
+from trivet.semantic.draws import DrawNames
 from trivet.semantic.judges import Judge as AnyJudge
 from trivet.semantic.monitor import Monitor
 from trivet.semantic.tally import Counts
@@ -41,6 +43,7 @@ from trivet.telemetry import SemanticAudit
 
 STORED, ASKED = "how do I reset it", "how can I reset it"
 AT = "chat:m", "informational"
+NAMES = DrawNames(Seal(b"s" * 32))
 UNJUDGED = Counts(lookups=1, hits=1)
 UPSTREAMS = (
     UpstreamConfig(name="main", base_url="http://u"),
@@ -138,7 +141,7 @@ class Audited:
             Leader(self.rig.upstream, exact),
             exact,
             self.rig.collapser,
-            Bench(self.monitor, named if judge is None else lambda call: judge, labels),
+            Bench(self.monitor, named if judge is None else lambda call: judge, labels, NAMES),
             rng or random.Random(7),
         )
         self.likeness = Likeness(self.audits)
@@ -399,6 +402,33 @@ class TestPerson:
         assert (line["answer_a"], line["answer_b"]) == ("Press it.", "Pull it.")
         assert (line["judge"], line["judged"], line["id"]) == ("person", None, "ab" * 16)
         assert audited.counts == UNJUDGED
+
+    async def test_what_waits_names_the_hit_that_its_verdict_is_counted_by(
+        self, tmp_path: Path
+    ) -> None:
+        labels = LabelQueue(tmp_path / "labels")
+        policy = acme(kind="person", store_text=True)
+        audited = Audited(model(OTHER), policy=policy, labels=labels)
+        await audited.chat(STORED)
+        await audited.chat(ASKED)
+        await audited.audits.idle()
+        found = read_queued(labels.path("acme").read_bytes(), "f", 1)
+        draw = NAMES.read("acme", found.draw)
+        assert draw is not None
+        assert (draw.book, draw.calibration) == (audited.monitor.book, "")
+        assert ((draw.family, draw.intent), draw.record) == (AT, found.id)
+
+    @pytest.mark.parametrize("kind", ["equality", "embedder"])
+    async def test_what_another_judge_judges_waits_for_no_verdict(
+        self, tmp_path: Path, kind: str
+    ) -> None:
+        labels = LabelQueue(tmp_path / "labels")
+        policy = acme(kind=kind, store_text=True)
+        audited = Audited(model(OTHER), policy=policy, labels=labels)
+        await audited.chat(STORED)
+        await audited.chat(ASKED)
+        await audited.audits.idle()
+        assert read_queued(labels.path("acme").read_bytes(), "f", 1).draw == ""
 
     async def test_what_waits_is_what_eval_reads(self, tmp_path: Path) -> None:
         labels = LabelQueue(tmp_path / "labels")

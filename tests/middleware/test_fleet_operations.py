@@ -10,6 +10,7 @@ import pytest
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
+from trivet.middleware.control import Heard, Said
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fleet_operations import FleetOperations
 from trivet.middleware.operations import refusal_of
@@ -87,8 +88,10 @@ class TestPurge:
     async def test_what_the_workers_deleted_is_summed(self) -> None:
         made, hub, _ = fleet(purge=[2, 1])
         assert await made.purge("acme", tag="x", version=None, key=None) == 3
-        asked = {"tenant": "acme", "tag": "x", "version": None, "key": None}
-        assert hub.asked == [("purge", asked)]
+        ((topic, asked),) = hub.asked
+        assert asked.pop("at") > 0
+        assert asked == {"tenant": "acme", "tag": "x", "version": None, "key": None}
+        assert topic == "purge"
 
     async def test_one_key_is_one_answer(self) -> None:
         made, _, _ = fleet(purge=[1, 1])
@@ -220,3 +223,66 @@ class TestFeedback:
     async def test_a_tenant_that_is_not_declared_is_named(self) -> None:
         with pytest.raises(RequestError, match="nobody"):
             await fleet()[0].feedback("nobody", "ab", "wrong")
+
+
+class TestVerdicts:
+    SAID = (Said("a", True), Said("b", False))
+
+    @pytest.fixture
+    def declared(self, tmp_path: Path) -> Path:
+        (tmp_path / "acme.yaml").write_text("tenant: acme\n")
+        return tmp_path
+
+    async def test_the_first_worker_that_is_open_hears_them(self, declared: Path) -> None:
+        told = [["a", "counted", False], ["b", "repeated", True]]
+        made, hub, _ = fleet(declared, hears=[None, 7, 8], verdicts=[None, told, None])
+        assert await made.verdicts("acme", self.SAID) == [
+            Heard("a", "counted"),
+            Heard("b", "repeated", True),
+        ]
+        assert hub.asked == [
+            ("hears", None),
+            ("verdicts", [7, "acme", [["a", True], ["b", False]]]),
+        ]
+
+    async def test_what_one_does_not_know_the_next_may(
+        self, declared: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, hub, _ = fleet(declared, hears=[7, 8])
+        turns = [
+            [[["a", "unknown", False], ["b", "counted", True]], None],
+            [None, [["a", "unknown", False]]],
+        ]
+
+        async def answer(topic: str, payload: bytes, timeout_s: float) -> list[bytes]:
+            if topic == "verdicts":
+                hub.answers[topic] = turns.pop(0)
+            return await Hub.call_all(hub, topic, payload, timeout_s)
+
+        monkeypatch.setattr(hub, "call_all", answer)
+        assert await made.verdicts("acme", self.SAID) == [
+            Heard("a", "unknown"),
+            Heard("b", "counted", True),
+        ]
+        assert hub.asked[-1] == ("verdicts", [8, "acme", [["a", True]]])
+
+    async def test_a_worker_that_does_not_confirm_is_trouble(self, declared: Path) -> None:
+        made, _, _ = fleet(declared, hears=[7], verdicts=[None])
+        with pytest.raises(StoreError, match="send the verdicts again"):
+            await made.verdicts("acme", self.SAID)
+
+    async def test_what_a_worker_refuses_is_refused(self, declared: Path) -> None:
+        refused = refusal_of(RequestError(503, "Later.", code="starting"))
+        made, _, _ = fleet(declared, hears=[7], verdicts=[refused, None])
+        with pytest.raises(RequestError, match="Later"):
+            await made.verdicts("acme", self.SAID)
+
+    async def test_without_an_open_tier_they_have_to_be_sent_again(self, declared: Path) -> None:
+        made, _, _ = fleet(declared, hears=[None, None])
+        with pytest.raises(RequestError) as caught:
+            await made.verdicts("acme", self.SAID)
+        assert (caught.value.status, caught.value.code) == (503, "semantic-not-open")
+
+    async def test_a_tenant_that_is_not_declared_is_named(self) -> None:
+        with pytest.raises(RequestError, match="nobody"):
+            await fleet()[0].verdicts("nobody", self.SAID)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -616,3 +616,108 @@ class TestDirect:
         await line.settle()
         await until(lambda: rig.collapser.flights == 0)
         assert rig.done[-1].reason == "client-gone"
+
+
+class Waiting:
+    """An app whose answers wait for the test; it knows whom it serves and who has gone."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.gone: list[str] = []
+        self.go = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.append(scope["path"])
+        while (await receive())["more_body"]:
+            pass
+        leaving = asyncio.create_task(self._watch(scope["path"], receive))
+        await asyncio.wait(
+            [leaving, asyncio.create_task(self.go.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+        if not leaving.done():
+            leaving.cancel()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+    async def _watch(self, path: str, receive: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone.append(path)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[tuple[Waiting, ServerState, Any]]:
+    app, state = Waiting(), ServerState()
+    config = uvicorn.Config(app, lifespan="off", log_config=None, http=guarded(20.0))
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: guarded(20.0)(config, state, {}), "127.0.0.1", 0)
+    yield app, state, server.sockets[0].getsockname()
+    app.go.set()
+    server.close()
+    await until(lambda: not state.tasks)
+
+
+def get(path: str, body: bytes = b"") -> bytes:
+    return (
+        b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+        % (
+            path.encode(),
+            len(body),
+        )
+        + body
+    )
+
+
+Served = tuple[Waiting, ServerState, Any]
+
+
+def only(state: ServerState) -> GuardedProtocol:
+    """The one connection there is."""
+    (line,) = state.connections
+    assert isinstance(line, GuardedProtocol)
+    return line
+
+
+class TestLeaving:
+    @pytest.mark.parametrize("reset", [True, False])
+    async def test_a_second_request_does_not_hide_that_the_caller_has_gone(
+        self, served: Served, reset: bool
+    ) -> None:
+        app, state, address = served
+        with socket.create_connection(address) as caller:
+            caller.sendall(get("/a"))
+            await until(lambda: app.asked == ["/a"])
+            caller.sendall(get("/b"))
+            line = only(state)
+            await until(lambda: len(line.pipeline) == 1)
+            if reset:
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        await until(lambda: app.gone == ["/a"])
+        await until(lambda: not state.tasks)
+        assert app.asked == ["/a"]
+
+    async def test_who_ends_sending_in_the_middle_of_a_request_has_gone(
+        self, served: Served
+    ) -> None:
+        app, _, address = served
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(get("/a") + get("/b", b"12345")[:-2])
+        writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        await until(lambda: app.gone == ["/a"])
+        writer.close()
+
+    async def test_what_waits_behind_an_answer_is_read_up_to_a_bound(self, served: Served) -> None:
+        app, state, address = served
+        reader, writer = await asyncio.open_connection(*address)
+        writer.write(get("/a"))
+        await until(lambda: app.asked == ["/a"])
+        writer.write(get("/b", b"x" * (8 << 20)))
+        line = only(state)
+        await until(lambda: line.flow.read_paused)
+        assert len(line.cycle.body) < 1 << 20
+        app.go.set()
+        out = b""
+        while out.count(b"HTTP/1.1 200") < 2:
+            out += await asyncio.wait_for(reader.read(65536), 5)
+        writer.close()

@@ -10,9 +10,11 @@ import structlog
 from trivet.messages import Api, Usage
 from trivet.middleware.logs import Format, Level, LogObserver, configure
 from trivet.telemetry import (
+    REPLICA_STARTED,
     Collapse,
     EntryRejected,
     PolicyReload,
+    ReplicaChanged,
     RequestDone,
     StoreOperation,
     StoreState,
@@ -183,6 +185,7 @@ def test_the_access_log_says_what_happened_to_a_request() -> None:
     assert line == {
         "level": "info",
         "event": "request",
+        "id": None,
         "tenant": "acme",
         "api": "chat",
         "model": "gpt-4o",
@@ -271,3 +274,56 @@ def test_the_console_format_is_for_people() -> None:
     assert "store-state" in sink.text
     assert "store=redis" in sink.text
     assert "\x1b" not in sink.text
+
+
+def failed(reason: str = "upstream-refused") -> RequestDone:
+    return done()._replace(tier=None, outcome="error", reason=reason, status=502)
+
+
+def answered() -> RequestDone:
+    return done()._replace(tier=None, outcome="miss", upstream_s=0.1)
+
+
+def test_an_upstream_that_fails_is_one_line_and_one_more_when_it_answers_again() -> None:
+    clock = Clock()
+    sink, observer = Sink(), LogObserver(clock=clock)
+    for _ in range(50):
+        observer(failed())
+        observer(done())
+    clock.now = 4.0
+    observer(answered())
+    observer(failed("upstream-timeout"))
+    clock.now = 10.0
+    observer(answered())
+    observer(answered())
+    first, second = sink.lines
+    assert (first["event"], first["upstream"], first["state"], first["reason"]) == (
+        "upstream-state",
+        "openai",
+        "failing",
+        "upstream-refused",
+    )
+    assert (second["state"], second["reason"], second["failures"]) == ("up", "upstream-timeout", 51)
+
+
+def test_an_upstream_that_answers_with_its_own_errors_is_not_up_again() -> None:
+    clock = Clock()
+    sink, observer = Sink(), LogObserver(clock=clock)
+    observer(failed())
+    clock.now = 60.0
+    observer(answered()._replace(status=503))
+    assert len(sink.lines) == 1
+
+
+@pytest.mark.parametrize("name", [b"x-request-id", b"request-id"])
+def test_the_access_log_has_the_id_that_the_caller_was_told(name: bytes) -> None:
+    sink, observer = Sink(), LogObserver(access=True)
+    observer(done()._replace(reply_headers=[(b"content-type", b"x"), (name, b"req_1")]))
+    assert sink.lines[0]["id"] == "req_1"
+
+
+def test_a_replica_that_is_there_from_the_start_is_no_change() -> None:
+    sink, observer = Sink(), LogObserver()
+    observer(ReplicaChanged("pool", "a:1", True, REPLICA_STARTED))
+    observer(ReplicaChanged("pool", "a:1", False, "health"))
+    assert [line["state"] for line in sink.lines] == ["ejected"]

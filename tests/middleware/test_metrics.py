@@ -7,16 +7,26 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from trivet.messages import Api, Usage
+from trivet.metric_names import METRICS
 from trivet.middleware.exposition import BOUNDS, exposition, merge
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.pricing import Pricing
 from trivet.middleware.series import OTHER
 from trivet.telemetry import (
-    METRICS,
     Collapse,
     EntryRejected,
     Event,
+    Flood,
+    FloodShed,
+    HeadRefused,
+    ModelCall,
     PolicyReload,
+    PrefixBreak,
+    PrefixFailed,
+    PrefixProbed,
+    PrefixUse,
+    ReplicaAsked,
+    ReplicaChanged,
     RequestDone,
     SemanticAudit,
     SemanticLookup,
@@ -72,6 +82,10 @@ def done(**changes: Any) -> RequestDone:
 def hit(**changes: Any) -> RequestDone:
     event = done(tier="exact", outcome="hit", upstream_s=0.0, total_s=0.0002)
     return event._replace(**changes)
+
+
+def called(**changes: Any) -> ModelCall:
+    return ModelCall("acme", "chat", "chat", "priced", "openai", USAGE)._replace(**changes)
 
 
 def observed(*events: Event, ready: bool = True) -> PrometheusObserver:
@@ -162,10 +176,9 @@ def test_an_answer_without_an_upstream_call_of_its_own_saves_too(outcome: str) -
     assert value(observer, "trivet_money_saved_usd_total", tenant="acme", tier="exact") == 1_000
 
 
-@pytest.mark.parametrize("outcome", ["miss", "bypass"])
-def test_what_the_upstream_answered_is_spent_and_saves_nothing(outcome: str) -> None:
+def test_what_a_model_answered_is_spent_once_and_saves_nothing() -> None:
     """K1, K2: cache reads and writes lie within the input, and are shown apart."""
-    observer = observed(done(outcome=outcome))
+    observer = observed(called(), done())
     spent = {"tenant": "acme", "api": "chat"}
     kinds = {"input": 1_000, "output": 100, "cache_read": 400, "cache_write": 50}
     for kind, tokens in kinds.items():
@@ -350,6 +363,7 @@ def test_rows_of_another_version_are_not_added_up() -> None:
 def test_every_kind_of_event_is_counted() -> None:
     events: list[Event] = [
         done(),
+        HeadRefused("fields"),
         StoreState("s", "up", ""),
         StoreOperation("s", "put", "ok", 0.1, 1),
         EntryRejected("s", "mac"),
@@ -358,6 +372,15 @@ def test_every_kind_of_event_is_counted() -> None:
         SemanticLookup("t1", "hit", "", "informational", 0.01),
         SemanticAudit("t1", "informational", "equality", True, 0.3),
         SemanticState("t1", "informational", False, "bound"),
+        ReplicaAsked("u", "a:1", "known", 256, 300),
+        ReplicaChanged("u", "a:1", False, "health"),
+        PrefixProbed("u", "a:1", "leaks", "it leaks"),
+        PrefixFailed("u", "vllm", "ZeroDivisionError", first=True),
+        PrefixBreak("t1", "chat", "system", "date", "a date", "", 9, 90, 0.1, new=True, text=""),
+        PrefixUse("t1", "chat", 100, 90, unseen=False),
+        called(),
+        Flood(0.1, 0.4, 1.7, True, 3, 2),
+        FloodShed("t1", "wait"),
     ]
     assert {type(event) for event in events} == set(get_args(Event))
     for event in events:

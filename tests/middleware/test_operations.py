@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import Api, ExactKey
 from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.control import Heard, Said
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.feedback import Told
 from trivet.middleware.health import StoreHealth
@@ -153,8 +155,9 @@ class TestPurge:
         kept = [entry(b"a", "tag:x"), entry(b"b", "version:prompt=7"), entry(b"c")]
         for one in kept:
             await store.put(one, Bound())
-        asked = {"tag": None, "version": None, "key": None, **which}
-        assert await made.purge("acme", **asked) == 3 - len(left)
+        tag, version, key = (which.get(name) for name in ("tag", "version", "key"))
+        gone = await made.purge("acme", tag=tag, version=version, key=key)
+        assert gone == 3 - len(left)
         found = {one.key[:1] for one in kept if await store.get("acme", one.key)}
         assert found == left
 
@@ -256,6 +259,56 @@ class TestFeedback:
         with pytest.raises(RequestError) as caught:
             await made.feedback(tenant, "ab", "wrong")
         assert (caught.value.status, caught.value.field) == (404, field)
+
+
+class TestVerdicts:
+    ASKED = (Said("one", True), Said("two", False))
+
+    @staticmethod
+    def opened(folder: Path, verdicts: Office | None) -> Operations:
+        made, _, _ = operations(policies=folder)
+        made.semantics = cast(Any, SimpleNamespace(verdicts=verdicts))
+        return made
+
+    async def test_they_go_to_the_open_tier(self, folder: Path) -> None:
+        office = Office()
+        handlers = handlers_of(self.opened(folder, office))
+        assert json.loads(await handlers["hears"](b"null")) == os.getpid()
+        asked = json.dumps([os.getpid(), "acme", self.ASKED]).encode()
+        assert json.loads(await handlers["verdicts"](asked)) == [
+            ["one", "counted", False],
+            ["two", "counted", False],
+        ]
+        assert office.told == [("acme", self.ASKED[0]), ("acme", self.ASKED[1])]
+
+    async def test_another_workers_are_left_to_it(self, folder: Path) -> None:
+        office = Office()
+        handlers = handlers_of(self.opened(folder, office))
+        assert await handlers["verdicts"](b'[-1, "acme", [["one", true]]]') == b"null"
+        assert office.told == []
+
+    async def test_a_tier_that_is_not_open_says_to_send_them_again(self, folder: Path) -> None:
+        made = self.opened(folder, None)
+        assert await handlers_of(made)["hears"](b"null") == b"null"
+        with pytest.raises(RequestError) as caught:
+            await made.verdicts("acme", self.ASKED)
+        assert (caught.value.status, caught.value.code) == (503, "semantic-not-open")
+
+    async def test_a_tenant_that_is_not_declared_is_named(self, folder: Path) -> None:
+        with pytest.raises(RequestError) as caught:
+            await self.opened(folder, Office()).verdicts("nobody", self.ASKED)
+        assert (caught.value.status, caught.value.field) == (404, "tenant")
+
+
+class Office:
+    """Verdicts that all count."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Said]] = []
+
+    async def give(self, policy: TenantPolicy, said: Sequence[Said]) -> list[Heard]:
+        self.told += [(policy.tenant, one) for one in said]
+        return [Heard(one.id, "counted") for one in said]
 
 
 class Desk:

@@ -46,6 +46,15 @@ def test_a_price_is_the_one_that_genai_prices_calculates(
     listed_model: tuple[str, str], usage: Usage
 ) -> None:
     provider, model = listed_model
+    if PRICING.price(model, provider, Usage(0, 0)) is None:
+        return
+    nothing = genai_prices.Usage(input_tokens=0, output_tokens=0)
+    found = genai_prices.calc_price(nothing, model, provider_id=provider).model_price
+    # What the list has no price for is priced by other rules.
+    if found.cache_read_mtok is None:
+        usage = usage._replace(cache_read_tokens=0)
+    if found.cache_write_mtok is None:
+        usage = usage._replace(cache_write_tokens=0)
     ours = PRICING.price(model, provider, usage)
     if ours is not None:
         assert ours == pytest.approx(listed(model, usage, provider), rel=1e-6, abs=1e-12)
@@ -73,6 +82,18 @@ def test_anthropic_reads_and_writes_are_not_counted_twice() -> None:
     usage = Usage(130_213, 0, cache_read_tokens=128_955, cache_write_tokens=1_253)
     price = PRICING.price("claude-sonnet-4-5", None, usage)
     assert price == pytest.approx((5 * 3 + 128_955 * 0.3 + 1_253 * 3.75) / 1e6)
+
+
+def test_a_write_for_the_longer_lifetime_has_its_own_price() -> None:
+    usage = Usage(1_000, 0, cache_write_tokens=1_000, cache_write_long_tokens=400)
+    price = PRICING.price("claude-sonnet-4-5", None, usage)
+    assert price == pytest.approx((600 * 3.75 + 400 * 6) / 1e6)
+
+
+def test_what_the_list_lacks_is_priced_by_the_providers_multiplier() -> None:
+    """OpenAI's 12 hours cost 2.5 times the input price; genai-prices has the 30 minutes only."""
+    usage = Usage(1_000, 0, cache_write_tokens=1_000, cache_write_long_tokens=1_000)
+    assert PRICING.price("gpt-5.6", None, usage) == pytest.approx(1_000 * 4 * 2.5 / 1e6)
 
 
 def test_gemini_cached_tokens_are_charged_once() -> None:

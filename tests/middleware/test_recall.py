@@ -114,7 +114,8 @@ class TestKept:
         [
             (("cache-control", "no-cache"),),
             (("cache-control", "no-store"),),
-            (("x-pad", "x" * 5000),),
+            (("x-pad", "x" * 9000),),
+            tuple((f"x-{number}", "") for number in range(60)),
         ],
     )
     async def test_what_is_not_looked_up_or_has_a_long_head_is_not_kept(
@@ -213,8 +214,9 @@ class TestBounds:
             await rig.chat(f"{number}" + "x" * 4000)
         memory = rig.reception._recall
         assert 1 < len(memory._known) < 5
-        sizes = (recall_module._weight(known.question.canonical) for known in _values(memory))
+        sizes = [recall_module._weight(*one) for one in memory._known.items()]
         assert memory._bytes == sum(sizes) <= 20_000
+        assert min(sizes) > 4000 + sum(160 for _ in chat().scope["headers"])
 
     async def test_what_is_forgotten_weighs_nothing(self) -> None:
         rig = await rig_that_knows()

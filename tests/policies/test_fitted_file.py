@@ -16,6 +16,7 @@ WEIGHTS: dict[str, Any] = {
     "pairs": 240,
     "intercept": -0.1,
     "trust": 1.0234567,
+    "contradicted": -12.5,
     "weights": [0.5, 1.25],
     "means": [0.4, 0.81],
     "scales": [0.5, 0.12345678],

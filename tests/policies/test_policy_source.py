@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trivet.errors import ConfigError
+from trivet.policies import source as source_module
 from trivet.policies.keygen import key_hash
 from trivet.policies.loader import load
 from trivet.policies.settling import Settling
@@ -269,6 +270,42 @@ def test_an_explicit_reload_reads_at_once(tmp_path: Path) -> None:
     assert rig.after(0.0) == []
     assert rig.source.reload().ok
     assert not rig.scoped
+
+
+async def test_who_asks_for_a_reload_gets_no_half_of_a_file(tmp_path: Path) -> None:
+    policy(tmp_path, extra="exact: {user_scope: true}\n")
+    source = PolicySource(tmp_path, SECRET)
+    whole = (tmp_path / "acme.yaml").read_text()
+    (tmp_path / "acme.yaml").write_text(whole[: whole.index("exact")])
+    asked = asyncio.create_task(source.reload_at_rest(0.2))
+    await asyncio.sleep(0.05)
+    assert source.current.tenants["acme"].exact.user_scope
+    (tmp_path / "acme.yaml").write_text(whole + "versions: {a: '1'}\n")
+    assert (await asked).ok
+    assert source.current.tenants["acme"].exact.user_scope
+    assert source.current.tenants["acme"].versions == {"a": "1"}
+
+
+async def test_files_that_were_read_already_are_read_again_without_a_pause(tmp_path: Path) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    result = await asyncio.wait_for(source.reload_at_rest(3600.0), 5)
+    assert result == PolicyReload(True, source.current.version, 0)
+    undeclared = await asyncio.wait_for(PolicySource(None, SECRET).reload_at_rest(3600.0), 5)
+    assert undeclared == PolicyReload(True, "none", 0)
+
+
+async def test_files_that_go_on_changing_leave_the_old_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy(tmp_path)
+    source = PolicySource(tmp_path, SECRET)
+    before, states = source.current, iter(range(1000))
+    monkeypatch.setattr(source_module, "state_of", lambda _: ((str(next(states)), ()),))
+    result = await source.reload_at_rest(0.01)
+    assert (result.ok, result.version) == (False, before.version)
+    assert "being changed" in result.detail
+    assert source.current is before
 
 
 def test_files_that_change_while_they_are_read_change_nothing(

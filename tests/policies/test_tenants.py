@@ -242,8 +242,11 @@ class TestMemory:
         for number in range(1500):
             known.identify(raw(authorization=str(number)))
         assert len(known._memo) == 1024
+        known = directory()
         known.identify(raw(authorization="x" * 5000))
-        assert len(known._memo) == 1024
+        known.identify([(b"x-auth-" + b"x" * 5000, b"")])
+        known.identify([(b"auth", b"")] * 100)
+        assert known._memo == {}
 
     def test_a_new_set_forgets_a_revoked_key(self) -> None:
         asked = raw(x_api_key="k1")

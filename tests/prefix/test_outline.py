@@ -205,3 +205,39 @@ def test_two_messages_share_a_chain_only_if_they_are_equal(one: Any, other: Any)
 
     if repr(one) != repr(other):
         assert chain(made(one)) != chain(made(other))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {
+            "type": "tool_result",
+            "tool_use_id": "t",
+            "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
+        },
+        {
+            "type": "document",
+            "source": {
+                "type": "content",
+                "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}],
+            },
+        },
+    ],
+)
+def test_a_mark_within_a_block_is_the_callers_own(block: dict[str, Any]) -> None:
+    body = messages_body(messages=[{"role": "user", "content": [block]}])
+    assert outline_of(Api.MESSAGES, body).marks == 1
+
+
+def test_what_a_tool_is_called_with_is_no_mark() -> None:
+    call = {"type": "tool_use", "id": "t", "name": "n", "input": {"cache_control": {"ttl": "1h"}}}
+    body = messages_body(messages=[{"role": "assistant", "content": [call]}])
+    assert outline_of(Api.MESSAGES, body).marks == 0
+
+
+@pytest.mark.parametrize("kind", ["my secret", "\ud83d", 7, None])
+def test_a_type_of_the_callers_own_is_shown_as_other(kind: Any) -> None:
+    body = messages_body(messages=[{"role": "user", "content": [{"type": kind, "text": "x"}]}])
+    outline = outline_of(Api.MESSAGES, body)
+    assert outline.parts[-1].kind == "other"
+    assert len(chain(outline)) == len(outline.parts)

@@ -36,6 +36,7 @@ def layer(**given: Any) -> Fitted:
         "pairs": 100,
         "intercept": 0.0,
         "trust": 1.0,
+        "contradicted": -60.0,
         "weights": (0.0,) * size,
         "means": (0.0,) * size,
         "scales": (1.0,) * size,
@@ -45,15 +46,38 @@ def layer(**given: Any) -> Fitted:
 
 def test_without_weights_it_is_the_verifier_but_for_its_steps() -> None:
     ours, theirs = FittedVerifier(layer()).verify(PAIRS), TrainedVerifier().verify(PAIRS)
-    assert [one.veto for one in ours] == [one.veto for one in theirs]
-    for one, other in zip(ours, theirs, strict=True):
+    assert [one.veto for one in ours] == [None, None, None, None, "act", None]
+    assert [one.veto for one in theirs] == [None, None, "number", None, "act", None]
+    assert ours[2].score < 1e-9
+    for one, other in zip(ours[:2] + ours[3:], theirs[:2] + theirs[3:], strict=True):
         odds = math.log(one.score / (1 - one.score))
         assert squash(BAND * math.floor(odds / BAND)) == pytest.approx(other.score, abs=1e-9)
 
 
-def test_what_is_vetoed_stays_vetoed_whatever_the_weights() -> None:
+def test_a_command_against_a_question_stays_vetoed_whatever_the_weights() -> None:
     sure = FittedVerifier(layer(intercept=50.0)).verify(PAIRS)
-    assert [one.veto for one in sure] == [None, None, "number", None, "act", None]
+    assert [one.veto for one in sure] == [None, None, None, None, "act", None]
+
+
+def test_a_text_that_is_too_long_stays_vetoed() -> None:
+    pair = TextPair("word " * 400, "word " * 401, 0.99)
+    assert FittedVerifier(layer(intercept=50.0)).verify([pair])[0].veto == "length"
+
+
+def test_a_contradicted_number_weighs_what_the_layer_says() -> None:
+    shut, half, free = (
+        FittedVerifier(layer(contradicted=value)).verify(PAIRS)[2].score
+        for value in (-60.0, -2.0, 0.0)
+    )
+    assert shut < 1e-9
+    difference = math.log(free / (1 - free)) - math.log(half / (1 - half))
+    assert difference == pytest.approx(2.0, abs=1e-9)
+
+
+def test_a_file_that_does_not_say_takes_contradicted_numbers_for_vetoed() -> None:
+    told = layer().model_dump()
+    del told["contradicted"]
+    assert Fitted(**told).contradicted == -60.0
 
 
 def test_the_first_two_numbers_are_the_objection_and_the_cosine() -> None:

@@ -43,6 +43,14 @@ class Failing(MemoryMonitorStore):
         if self.fails == "after":
             raise StoreError("timeout")
 
+    async def add_once(self, name: str, cell: Cell, update: Update) -> bool:
+        if self.fails == "before":
+            raise StoreError("io")
+        first = await super().add_once(name, cell, update)
+        if self.fails == "after":
+            raise StoreError("timeout")
+        return first
+
     async def changes(self, cursor: int) -> Changed:
         if self.fails:
             raise StoreError("io")
@@ -311,6 +319,102 @@ class TestTrouble:
         reader = Monitor(store)
         await reader.step()
         assert reader.counts("t", OPEN)[CHAT] == Counts(audits=1)
+
+
+class TestHearing:
+    @staticmethod
+    async def hear(monitor: Monitor, draw: str, same: bool = True) -> bool:
+        return await monitor.hear("t", OPEN, CHAT, same, draw)
+
+    @pytest.mark.parametrize("stored", [True, False])
+    async def test_a_draw_counts_once_and_is_told_once(self, stored: bool) -> None:
+        told: list[Event] = []
+        monitor = Monitor(MemoryMonitorStore() if stored else None, told.append)
+        assert [await self.hear(monitor, "one", same) for same in (False, False, True)] == [
+            True,
+            False,
+            False,
+        ]
+        assert monitor.counts("t", OPEN)[CHAT] == Counts(audits=1, false_hits=1)
+        (event,) = (one for one in told if isinstance(one, SemanticAudit))
+        assert (event.tenant, event.intent, event.judge, event.same) == (
+            "t",
+            "informational",
+            "person",
+            False,
+        )
+
+    async def test_what_one_process_heard_another_and_the_next_do_not_count(self) -> None:
+        store = MemoryMonitorStore()
+        one, other = Monitor(store), Monitor(store)
+        assert await self.hear(one, "a")
+        assert not await self.hear(other, "a")
+        assert await self.hear(other, "b")
+        await one.close()
+        again = Monitor(store)
+        await again.step()
+        assert not await self.hear(again, "b")
+        assert again.counts("t", OPEN) == {CHAT: Counts(audits=2)}
+
+    async def test_of_many_at_once_one_counts(self) -> None:
+        store = MemoryMonitorStore()
+        monitors = [Monitor(store) for _ in range(3)]
+        heard = await asyncio.gather(*(self.hear(one, "a") for one in monitors * 5))
+        assert heard.count(True) == 1
+        await monitors[0].step()
+        assert monitors[0].counts("t", OPEN)[CHAT] == Counts(audits=1)
+
+    @pytest.mark.parametrize("stored", [True, False])
+    async def test_false_hits_that_a_person_finds_close_at_once(self, stored: bool) -> None:
+        monitor = Monitor(MemoryMonitorStore() if stored else None)
+        await monitor.step()
+        for number in range(6):
+            await self.hear(monitor, str(number), False)
+        assert monitor.closed("t", OPEN, INFO) == "bound"
+
+    async def test_verdicts_and_other_counts_add_up_whatever_comes_between(self) -> None:
+        store = MemoryMonitorStore()
+        monitor, reader = Monitor(store), Monitor(store)
+        for number in range(5):
+            monitor.looked("t", OPEN, CHAT, True)
+            judge(monitor, True)
+            await asyncio.gather(self.hear(monitor, str(number)), monitor.step())
+        expected = {CHAT: Counts(audits=10, lookups=5, hits=5)}
+        assert monitor.counts("t", OPEN) == expected
+        await reader.step()
+        assert reader.counts("t", OPEN) == expected
+
+    @pytest.mark.parametrize("fails", ["before", "after"])
+    async def test_a_verdict_given_again_after_trouble_counts_once(self, fails: str) -> None:
+        store = Failing()
+        monitor = Monitor(store)
+        await monitor.step()
+        judge(monitor, True)
+        store.fails = fails
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                await self.hear(monitor, "a")
+        store.fails = ""
+        await self.hear(monitor, "a")
+        await monitor.step()
+        reader = Monitor(store)
+        await reader.step()
+        assert monitor.counts("t", OPEN) == reader.counts("t", OPEN) == {CHAT: Counts(audits=2)}
+
+    async def test_the_book_is_the_stores_and_another_one_once_it_was_emptied(self) -> None:
+        store = Failing()
+        one, other = Monitor(store), Monitor(store)
+        assert one.book == ""
+        for monitor in (one, other):
+            await monitor.step()
+        before = one.book
+        assert before == other.book != ""
+        store.flush()
+        await one.step()
+        assert one.book not in ("", before)
+
+    def test_without_a_store_each_process_has_a_book_of_its_own(self) -> None:
+        assert Monitor().book != Monitor().book
 
 
 async def until(told: list[Event], state: str) -> None:

@@ -97,11 +97,14 @@ def rejected(
     return found
 
 
-def rank_path(rows: Sequence[Row], target: float, confidence: float) -> list[float]:
-    """Thresholds at fixed ranks of the rows' scores. No label is read."""
+def rank_path(
+    rows: Sequence[Row], target: float, confidence: float, deepest: int | None = None
+) -> list[float]:
+    """Thresholds at fixed ranks of the rows' scores, to the rank `deepest`. No label is read."""
     scores = [score for score, _ in _ranked(rows)]
+    last = len(scores) if deepest is None else min(deepest, len(scores))
     path: list[float] = []
-    for rank in _ranks(len(scores), target, confidence):
+    for rank in _ranks(last, target, confidence):
         end = _end_of_ties(scores, rank)
         threshold = just_below(scores[end - 1])
         if not path or threshold < path[-1]:

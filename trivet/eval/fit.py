@@ -1,10 +1,15 @@
 """Fits the chain `fitted` to labelled pairs: a logistic layer over what the verifier sees.
 
 The log odds are `intercept + trust * odds + weights . z`, where `odds` are the shipped verifier's
-and `z` its numbers about the pair, standardised. An L2 penalty pulls the weights to 0 and the trust
-to 1, so that few pairs leave the verifier as it is. How strong it is, and whether all numbers take
+and `z` its numbers about the pair, standardised, the cosine among them. An L2 penalty pulls the
+trust and the weights to 0, but for that of the cosine, which is free: the stronger the penalty, the
+nearer the order of the scores is to the cosine's. How strong it is, and whether all numbers take
 part or two of them, is decided by cross-validation (log loss); questions and groups that belong
 together lie in one fold, so that no question is on both sides.
+
+Where numbers contradict each other, `contradicted` is added, which starts out as good as a veto:
+only pairs that ask the same in spite of it raise it (a normal prior: `_BEFORE`,
+`_OF_CONTRADICTED`).
 
 The same pairs give the same weights, in whatever order they come.
 """
@@ -19,10 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from trivet.eval.logistic import Numbers, least_loss
 from trivet.policies.fitted import FeatureSet, Fitted
 from trivet.semantic.fitted import Evidence, first_numbers, fitted_odds, standardised
-
-Numbers = NDArray[np.float64]
 
 FEWEST = 100
 """Pairs."""
@@ -31,12 +35,18 @@ FEWEST_OF_EACH = 20
 _FOLDS = 5
 _STRENGTHS = (1000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 _SETS: tuple[FeatureSet, ...] = ("few", "all")
-"""Of equals, the first: what is nearest to the verifier as it is."""
+"""Of equals, the first: what is nearest to the cosine as it is."""
 _LEAST_SCALE = 0.05
 """A number that hardly varies among the pairs is not blown up."""
-_OF_INTERCEPT = 1e-3
-"""Strength of its penalty: enough for a solution where all pairs are alike."""
-_ROUNDS = 50
+_OF_FREE = 1e-3
+"""Strength of the penalty of the intercept and of the cosine: enough for a solution where all pairs
+are alike, or the cosine parts them perfectly."""
+_BEFORE = -12.0
+"""Log odds for numbers that contradict each other, before a pair with such numbers was seen."""
+_OF_CONTRADICTED = 0.05
+"""Strength of the pull to it: a few pairs that ask the same outweigh it."""
+_CONTRADICTED, _FIRST, _COSINE = 2, 3, 1
+"""Columns of `_newton`: `contradicted`, the first of the numbers; from there, the cosine."""
 _DIGITS = 8
 """Of a weight, significant: sums in another order differ in the sixteenth."""
 
@@ -94,7 +104,7 @@ class _Tried(NamedTuple):
 
 
 def fit_layer(examples: Examples, features: FeatureSet, strength: float) -> Fitted:
-    """The layer at one strength of the penalty."""
+    """The layer at one strength of the penalty. The second of the numbers is the cosine."""
     numbers = first_numbers(examples.evidence.numbers, features)
     odds, same = examples.evidence.odds, examples.same
     means = _rounded(numbers.mean(axis=0))
@@ -103,49 +113,34 @@ def fit_layer(examples: Examples, features: FeatureSet, strength: float) -> Fitt
         features=features,
         pairs=len(same),
         intercept=0.0,
-        trust=1.0,
+        trust=0.0,
+        contradicted=_BEFORE,
         weights=(0.0,) * numbers.shape[1],
         means=tuple(means.tolist()),
         scales=tuple(scales.tolist()),
     )
-    rows = np.column_stack([np.ones(len(same)), odds, standardised(numbers, start)])
+    rows = np.column_stack(
+        [np.ones(len(same)), odds, examples.evidence.contradicted, standardised(numbers, start)]
+    )
     found = _rounded(_newton(rows, same, strength))
     return start.model_copy(
         update={
             "intercept": float(found[0]),
             "trust": float(found[1]),
-            "weights": tuple(found[2:].tolist()),
+            "contradicted": float(found[2]),
+            "weights": tuple(found[_FIRST:].tolist()),
         }
     )
 
 
 def _newton(rows: Numbers, same: NDArray[np.bool_], strength: float) -> Numbers:
-    """The weights of least penalised log loss: intercept, trust, and the others."""
+    """The weights of least penalised log loss: intercept, trust, contradicted, and the others."""
     prior = np.zeros(rows.shape[1])
-    prior[1] = 1.0
+    prior[_CONTRADICTED] = _BEFORE
     penalty = np.full(rows.shape[1], strength)
-    penalty[0] = _OF_INTERCEPT
-    labels = same.astype(np.float64)
-
-    def cost(weights: Numbers) -> float:
-        odds = rows @ weights
-        data = np.logaddexp(0, odds) - labels * odds
-        return float(data.sum() + 0.5 * (penalty * (weights - prior) ** 2).sum())
-
-    weights, now = prior, cost(prior)
-    for _ in range(_ROUNDS):
-        chance = 1 / (1 + np.exp(-np.clip(rows @ weights, -60, 60)))
-        slope = rows.T @ (chance - labels) + penalty * (weights - prior)
-        bend = (rows * (chance * (1 - chance))[:, None]).T @ rows + np.diag(penalty)
-        step = np.linalg.solve(bend, slope)
-        length = 1.0
-        while length > 1e-6 and cost(weights - length * step) > now:
-            length /= 2
-        weights = weights - length * step
-        before, now = now, cost(weights)
-        if before - now < 1e-10 * max(1.0, now):
-            break
-    return weights
+    penalty[[0, _FIRST + _COSINE]] = _OF_FREE
+    penalty[_CONTRADICTED] = _OF_CONTRADICTED
+    return least_loss(rows, same, penalty, prior)
 
 
 def _unseen(

@@ -78,6 +78,10 @@ class _Wanted:
 )
 @click.option("--judge", "judge_name", metavar="openai:URL#MODEL", help="Compare a model with you.")
 @click.option("--judge-labels", is_flag=True, help="Let the judge label, in place of you.")
+@click.option(
+    "--admin", metavar="URL", help="Send your verdicts on the queue to the proxy that runs there."
+)
+@click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
 def label(
     logs: tuple[Path, ...],
     pairs_file: Path,
@@ -94,16 +98,21 @@ def label(
 
     LOG... may be the proxy's label queue instead (labels/TENANT.jsonl in its state directory): hits
     that were drawn at random, with both answers. They come in the order of time; the options that
-    sample and score have no part in it.
+    sample and score have no part in it. With `judge: {kind: person}` in the policy, --admin lets
+    the running measurement count what you said: each hit once, and a hit that you called different
+    is served no more. What a proxy took is noted in the output file's name with .sent at its end.
     """
     from trivet.eval.judge import EndpointJudge
     from trivet.eval.labels import LabelFile
 
     if judge_labels and (judge_name is None or sheet is not None):
         raise click.UsageError("--judge-labels needs --judge, and goes without --file.")
+    admin, admin_key = which.pop("admin"), which.pop("admin_key")
     judge = None if judge_name is None else EndpointJudge(judge_name)
     labels = LabelFile(pairs_file)
     queue = _queue(logs)
+    if admin is not None and queue is None:
+        raise click.UsageError("--admin goes with the proxy's label queue.")
     wanted = _wanted(logs, queue, **which)
     if sheet is not None and sheet.exists():
         _read_back(sheet, labels, wanted.near)
@@ -120,6 +129,8 @@ def label(
     if judge is not None:
         _report(judge, labels)
         judge.close()
+    if admin is not None and queue is not None:
+        _send(queue, labels, pairs_file, (admin, admin_key))
 
 
 def _queue(logs: tuple[Path, ...]) -> Queue | None:
@@ -132,6 +143,24 @@ def _queue(logs: tuple[Path, ...]) -> Queue | None:
     if len(queues) < len(logs):
         raise click.UsageError("Give recorded traffic or label queues, not both at once.")
     return read_queues(queues)
+
+
+def _send(queue: Queue, labels: LabelFile, pairs_file: Path, admin: tuple[str, str | None]) -> None:
+    from trivet.eval.verdicts import SentFile, given, send, sentence
+
+    if not queue.waiting:
+        click.echo("No hit in the queue waits for you: its judge is not `person`.", err=True)
+        return
+    sent = SentFile(pairs_file.with_name(f"{pairs_file.name}.sent"))
+    verdicts, unsure = given(queue.waiting, labels.labels, sent)
+    told = f" ({counted(unsure, 'hit')} with `?` left out)" if unsure else ""
+    if not verdicts:
+        click.echo(f"No verdict is left to send{told}.")
+        return
+    url, key = admin
+    outcomes = send(url, key or "", verdicts, sent)
+    count = counted(len(verdicts), "verdict")
+    click.echo(f"{count} sent to {url}{told}: {sentence(outcomes)}.")
 
 
 def _waiting(queue: Queue, wanted: _Wanted, labels: LabelFile) -> list[Candidate]:

@@ -13,6 +13,9 @@ from trivet.eval.split import set_aside
 
 AMPLE = 7
 """Certifying pairs, in multiples of the fewest hits that certify, that have to be there."""
+ROOM = 3
+"""In the same multiples: from so many pairs on, those that no tested threshold serves pick the
+chain."""
 _MANY = 40
 """Pairs, in the same multiples, from which on those set aside also say where the tests start."""
 SHARE = 0.2

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from trivet.errors import ConfigError, Problem
 from trivet.eval.candidates import Candidate
 from trivet.eval.findings import refusal_of
 from trivet.policies.queued_pair import QueuedPair, is_queued, read_queued
+
+
+class Waiting(NamedTuple):
+    """A hit that was drawn and waits for a person."""
+
+    tenant: str
+    draw: str
+    """Names it for `POST /trivet/verdicts`."""
+    pair: str
+    """Id of the pair whose label is its verdict. A pair may have been drawn several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,8 @@ class Queue:
     threshold: float | None
     """From which the newest pair with one was served."""
     notes: tuple[str, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    """In the order of time."""
 
 
 def queues_of(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -63,10 +76,16 @@ def read_queues(paths: Sequence[Path]) -> Queue:
         raise refusal_of(problems[-1].file, problems)
     rows.sort(key=lambda one: one[1].at)
     thresholds = [row.threshold for _, row in rows if row.threshold is not None]
+    pairs = tuple(_candidates(rows))
     return Queue(
-        tuple({one.id: one for one in _candidates(rows)}.values()),
+        tuple({one.id: one for one in pairs}.values()),
         thresholds[-1] if thresholds else None,
         tuple(notes),
+        tuple(
+            Waiting(pair.tenant, row.draw, pair.id)
+            for pair, (_, row) in zip(pairs, rows, strict=True)
+            if row.draw
+        ),
     )
 
 

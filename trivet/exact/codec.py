@@ -63,13 +63,7 @@ def _head(entry: Entry) -> bytes:
         [
             entry.api,
             entry.model,
-            usage
-            and [
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cache_read_tokens,
-                usage.cache_write_tokens,
-            ],
+            usage and _counts(usage),
             entry.ids,
             entry.created,
             entry.expires,
@@ -79,6 +73,12 @@ def _head(entry: Entry) -> bytes:
             len(entry.canonical),
         ]
     )
+
+
+def _counts(usage: Usage) -> tuple[int, ...]:
+    """The fifth count only where there is one: a process that knows four reads the others' entries
+    while a fleet is updated."""
+    return tuple(usage) if usage.cache_write_long_tokens else tuple(usage[:4])
 
 
 def decode(raw: bytes, tenant: str, key: ExactKey, seal: Seal) -> Entry | Rejected:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, assert_never
 
+from trivet.canonical import digest
 from trivet.errors import UpstreamError
 from trivet.exact.fleet import Claim, Fleet, Lead, Remote
 from trivet.exact.flight import Failed, Flight, FlightLimits, Subscription, copy_of
@@ -68,6 +69,8 @@ class Collapser:
         stall_s: float = 60.0,
     ) -> None:
         """The last four are those of `FlightLimits`."""
+        self.purged: Callable[[str], bytes] = lambda tenant: b""
+        """A tenant's mark: calls that began under another one are not joined (`PurgeTimes`)."""
         self._fleet = fleet
         self._observer = observer
         self._limits = FlightLimits(keep_bytes, window, lag_s, stall_s)
@@ -100,6 +103,9 @@ class Collapser:
         `after`, their subscription to it: the first of them leads and the others follow, however
         late they come. Waits for the fleet's claim at most.
         """
+        mark = self.purged(tenant)
+        if mark:
+            key = ExactKey(digest(key, mark))
         flight = self._find(key, tenant, attempt, after)
         if flight is not None:
             self._observer(Collapse("follow", "process"))

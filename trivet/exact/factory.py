@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trivet.errors import ConfigError, Problem
+from trivet.exact.followed import FollowedStore
 from trivet.exact.guard import Budget, GuardedStore
 from trivet.exact.layered import LayeredStore
 from trivet.exact.memory import MemoryStore
 from trivet.exact.opened import Opened
 from trivet.exact.purges import SharedStore
 from trivet.exact.seal import Seal
-from trivet.exact.store import Bound, ExactStore
+from trivet.exact.store import Bound, ServingStore
 from trivet.exact.store_url import check_store_url, parse_url
 from trivet.telemetry import Observer, ignore
 
@@ -39,7 +40,7 @@ class StoreLimits:
 
 def open_store(
     url: str, *, seal: Seal, observer: Observer = ignore, limits: StoreLimits | None = None
-) -> ExactStore:
+) -> ServingStore:
     """The store that `url` names. Opens and connects when it is first used.
 
     Raises `ConfigError` for a URL that is not understood or whose library is not installed.
@@ -47,10 +48,11 @@ def open_store(
     limits = limits or StoreLimits()
     if url == "memory":
         return _memory(limits.most)
-    shared = GuardedStore(_shared(url, seal, observer, limits), limits.budget, observer)
-    if limits.has_front:
-        return LayeredStore(_memory(limits.front), shared, observer=observer)
-    return shared
+    shared = _shared(url, seal, observer, limits)
+    if not limits.has_front:
+        return FollowedStore(shared, limits.budget, observer)
+    guarded = GuardedStore(shared, limits.budget, observer)
+    return LayeredStore(_memory(limits.front), guarded, observer=observer)
 
 
 def _memory(bound: Bound) -> MemoryStore:

@@ -65,6 +65,8 @@ _HEAD, _BYTES, _STORED, _UNSTORED, _FAILED = range(5)
 _START = struct.Struct(">BHB")
 _PAIR = struct.Struct(">HI")
 _STATUS = struct.Struct(">BH")
+_SEALED = 33
+"""Where a sealed entry begins, behind its kind and its key."""
 
 
 def claim_name(flight: Flight) -> bytes:
@@ -145,7 +147,8 @@ class EventCodec:
                     parts += (_PAIR.pack(len(name), len(value)), name, value)
                 return b"".join(parts)
             case Stored(entry):
-                return b"%c%b" % (_STORED, self.encode(entry))
+                # A flight goes by more than its entry's key.
+                return b"%c%b%b" % (_STORED, entry.key, self.encode(entry))
             case Unstored(reason):
                 return b"%c%b" % (_UNSTORED, reason.encode())
             case Failed():
@@ -167,7 +170,8 @@ class EventCodec:
         if kind == _HEAD:
             return _unpack_head(packed)
         if kind == _STORED:
-            entry = self.decode(flight.tenant, flight.key, packed[1:])
+            key, sealed = ExactKey(packed[1:_SEALED]), packed[_SEALED:]
+            entry = self.decode(flight.tenant, key, sealed)
             return Unstored("handover") if entry is None else Stored(entry)
         if kind == _UNSTORED:
             return Unstored(packed[1:].decode())

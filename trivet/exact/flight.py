@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
-from trivet.messages import ExactKey
+from trivet.messages import ExactKey, Usage
 
 
 class Head(NamedTuple):
@@ -36,6 +36,10 @@ class Unstored(NamedTuple):
     """A complete answer that may not be stored; the bytes are the upstream's own."""
 
     reason: str
+    usage: Usage | None = None
+    """What it cost, where that was read; processes do not tell each other."""
+    model: str = ""
+    """The model that served, where that was read."""
 
 
 class Failed(NamedTuple):

@@ -36,6 +36,7 @@ class LayeredStore:
         observer: Observer = ignore,
     ) -> None:
         self.name = back.name
+        self.purge_times = front.purge_times
         self._front = front
         self._back = back
         self._poll_s = poll_s
@@ -126,9 +127,12 @@ class LayeredStore:
 
     async def follow(self) -> None:
         """Take over what other processes purged since the last time. Raises `StoreError`."""
-        changes = await self._back.changes(self._cursor)
+        before = self._cursor
+        changes = await self._back.changes(before)
         self._cursor = changes.cursor
         if changes.purges is None:
+            if before:
+                self.purge_times.miss(changes.cursor)
             self._epoch += 1
             self._front.clear()
         for purge in changes.rest if changes.purges is None else changes.purges:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from trivet.exact.entry import Entry
 from trivet.exact.eviction import Node, S3Fifo
+from trivet.exact.purge_times import PurgeTimes
 from trivet.exact.purges import Tombstones
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import ExactKey
@@ -71,6 +72,7 @@ class MemoryStore:
         self._bytes = 0
         self._evictions = 0
         self._tombstones = Tombstones()
+        self.purge_times = PurgeTimes(clock)
         self._buckets: dict[int, set[Node]] = {}
         self._soonest: list[int] = []
 
@@ -121,6 +123,7 @@ class MemoryStore:
     async def purge(self, tenant: str, label: str | None, at: float) -> int:
         """See `ExactStore.purge`. Looks at the tenant's entries, or at those with the label."""
         self._tombstones.add(tenant, label, at)
+        self.purge_times.add(tenant, at)
         shelf = self._shelves.get(tenant)
         if shelf is None:
             return 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trivet.exact.entry import Entry
+from trivet.exact.purge_times import PurgeTimes
 from trivet.messages import ExactKey
 
 
@@ -72,4 +73,14 @@ class ExactStore(Protocol):
 
     async def close(self) -> None:
         """Release files, sockets and threads. Idempotent."""
+        ...
+
+
+class ServingStore(ExactStore, Protocol):
+    """A store that a process serves from."""
+
+    @property
+    def purge_times(self) -> PurgeTimes:
+        """When tenants were purged, as far as this process has heard. Only within a running event
+        loop."""
         ...

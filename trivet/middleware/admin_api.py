@@ -10,13 +10,13 @@ import orjson
 from fastapi import Body, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from starlette.exceptions import HTTPException
 
 from trivet import __version__
 from trivet.errors import RequestError, StoreError
 from trivet.middleware.admin import error_body
-from trivet.middleware.control import Control, Verdict
+from trivet.middleware.control import Control, Outcome, Said, Verdict
 
 
 class Purge(BaseModel):
@@ -63,6 +63,48 @@ class Heard(BaseModel):
     id: str
     verdict: Verdict
     removed: bool
+
+
+class Judged(BaseModel):
+    """What a person says of one hit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(min_length=1, max_length=4096, description="`draw` in the label queue.")
+    same: StrictBool
+
+
+class Verdicts(BaseModel):
+    """What a person says of hits that were drawn for the label queue of one tenant."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tenant: str = Field(min_length=1, max_length=128)
+    verdicts: list[Judged] = Field(
+        min_length=1, max_length=100, description="A list of `id` (`draw` in the queue) and `same`."
+    )
+
+    @field_validator("verdicts")
+    @classmethod
+    def _each_once(cls, verdicts: list[Judged]) -> list[Judged]:
+        if len({one.id for one in verdicts}) < len(verdicts):
+            raise ValueError("name each id once")
+        return verdicts
+
+
+class HeardOne(BaseModel):
+    """`removed`: the answer is served for no similar question any more."""
+
+    id: str
+    outcome: Outcome
+    removed: bool
+
+
+class HeardAll(BaseModel):
+    """What became of each verdict, in the order given; only `counted` changed the bounds now."""
+
+    tenant: str
+    verdicts: list[HeardOne]
 
 
 class Reloaded(BaseModel):
@@ -140,9 +182,16 @@ def _add_acting(app: FastAPI, control: Control) -> None:
     async def feedback(body: Annotated[Feedback, Body()]) -> Heard:
         return Heard(**await control.feedback(body.tenant, body.id, body.verdict))
 
+    @app.post("/trivet/verdicts", summary="A person judged hits of the label queue.")
+    async def verdicts(body: Annotated[Verdicts, Body()]) -> HeardAll:
+        said = [Said(one.id, one.same) for one in body.verdicts]
+        heard = await control.verdicts(body.tenant, said)
+        found = [HeardOne(**one._asdict()) for one in heard]
+        return HeardAll(tenant=body.tenant, verdicts=found)
+
     @app.post(
         "/trivet/reload",
-        summary="Read the policy directory again.",
+        summary="Read the policy directory again, once its files are at rest.",
         responses={422: {"model": Reloaded, "description": "A file is wrong; the old set holds."}},
     )
     async def reload(response: Response) -> Reloaded:
@@ -181,9 +230,11 @@ def _add_errors(app: FastAPI) -> None:
         return answer(error.status, error_body(error.message, field=error.field, code=error.code))
 
     @app.exception_handler(StoreError)
-    async def store(_: Request, error: StoreError) -> Response:
+    async def store(request: Request, error: StoreError) -> Response:
         said = str(error)
         message = f"The store is in trouble: {said[:-1] if said.endswith('.') else said}."
+        if "purge" in request.url.path and "again" not in message:
+            message += " Whether it purged anything is not known: purge again once it is up."
         return answer(503, error_body(message, code=error.reason))
 
     @app.exception_handler(HTTPException)

@@ -13,6 +13,7 @@ import structlog
 from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.middleware.call import Live, Note, Reply, Whole
 from trivet.middleware.direct import NO_BODY, Direct, http_date
+from trivet.middleware.doctoring import Doctoring
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.intake import ClientGone, Receive
 from trivet.middleware.reception import Reception
@@ -30,11 +31,16 @@ class ProxyApp:
     """ASGI entry: one call a request, one `RequestDone` event each."""
 
     def __init__(
-        self, reception: Reception, observer: Observer, traffic: TrafficLog | None = None
+        self,
+        reception: Reception,
+        observer: Observer,
+        traffic: TrafficLog | None = None,
+        doctor: Doctoring | None = None,
     ) -> None:
         self._reception = reception
         self._observer = observer
         self._traffic = traffic
+        self._doctor = doctor
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Answer one HTTP request (ASGI 3.0)."""
@@ -66,6 +72,8 @@ class ProxyApp:
             self._record(visit)
 
     def _record(self, visit: Visit) -> None:
+        if self._doctor is not None and visit.call is not None:
+            self._doctor.hand(visit.call)
         if self._traffic is not None and visit.call is not None:
             at = time.time() - (time.perf_counter() - visit.began)
             self._traffic.record(visit.call, at, visit.note.entry)
@@ -116,18 +124,19 @@ def _refusal(visit: Visit, error: CacheError, detail: str) -> Whole:
 class _Sender:
     """Sends a reply and remembers when its first body byte left, and how many there were."""
 
-    __slots__ = ("_direct", "_send", "first_byte", "size", "status")
+    __slots__ = ("_direct", "_send", "first_byte", "headers", "size", "status")
 
     def __init__(self, send: Send, direct: Direct | None) -> None:
         self._send = send
         self._direct = direct
         self.first_byte = 0.0
+        self.headers: RawHeaders = []
         self.size = 0
         self.status = 0
 
     async def send(self, reply: Reply) -> None:
         """Send all of `reply`. Raises `UpstreamError` if a live body breaks off."""
-        self.status = reply.status
+        self.status, self.headers = reply.status, reply.headers
         if isinstance(reply, Whole):
             if self._direct is not None and self._direct.respond(reply):
                 self.first_byte, self.size = time.perf_counter(), len(reply.body)
@@ -188,4 +197,6 @@ def _done(visit: Visit, sender: _Sender) -> RequestDone:
         traceparent=visit.traceparent,
         received_ns=time.time_ns() - int((now - visit.began) * 1e9),
         response_model=note.response_model,
+        reply_headers=sender.headers,
+        route=visit.called,
     )

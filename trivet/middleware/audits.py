@@ -26,8 +26,10 @@ from trivet.middleware.label_queue import LabelQueue
 from trivet.middleware.record import Leader
 from trivet.middleware.similar import Suggested
 from trivet.policies.eligibility import Eligible
+from trivet.semantic.draws import DrawNames, drawn
 from trivet.semantic.judges import Judge
 from trivet.semantic.monitor import Monitor
+from trivet.semantic.tally import digest_of
 from trivet.semantic.tier import Looked
 
 _AT_ONCE = 4
@@ -46,6 +48,8 @@ class Bench:
     monitor: Monitor
     judge_of: JudgeOf
     labels: LabelQueue | None = None
+    names: DrawNames | None = None
+    """Names what waits for a person; without them no person is heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +184,28 @@ class Audits:
         question = looked.asking.text
         same = None if judge is None else await judge.judge(question, pair.stored, pair.fresh)
         if self._bench.labels is not None and policy.store_text:
-            await self._bench.labels.put(
-                call.tenant, _labelled(call.tenant, pair, policy.audit.judge.kind, same)
-            )
+            line = _labelled(call.tenant, pair, policy.audit.judge.kind, same)
+            line["draw"] = self._named(call, looked)
+            await self._bench.labels.put(call.tenant, line)
         if judge is None or same is None:
             return False
-        intent = "" if looked.intention is None else str(looked.intention.intent)
-        at = family_of(call), intent
-        self._bench.monitor.observe(call.tenant, policy, at, same, judge.name)
+        self._bench.monitor.observe(call.tenant, policy, _at(call, looked), same, judge.name)
         return True
+
+    def _named(self, call: Call, looked: Looked) -> str:
+        """What a person's verdict on this hit names; empty where another judge judges it."""
+        names, policy, near = self._bench.names, call.policy.semantic, looked.decision.neighbour
+        book = self._bench.monitor.book
+        if names is None or near is None or not book or policy.audit.judge.kind != "person":
+            return ""
+        calibration = digest_of(policy.measured)
+        draw = drawn(book, calibration, _at(call, looked), near.record.id, time.time())
+        return names.name(call.tenant, draw)
+
+
+def _at(call: Call, looked: Looked) -> tuple[str, str]:
+    intent = "" if looked.intention is None else str(looked.intention.intent)
+    return family_of(call), intent
 
 
 def family_of(call: Call) -> str:
@@ -206,6 +223,7 @@ def _apart(call: Call) -> Call:
         asked=None,
         waiting=lambda: None,
         remember=lambda call, entry: None,
+        purpose="audit",
     )
 
 

@@ -16,9 +16,11 @@ from trivet.middleware.headers import RawHeaders
 from trivet.middleware.status import CacheStatus
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.model import ExactSettings, TenantPolicy
+from trivet.prefix.money import Purpose
 from trivet.telemetry import Outcome, Tier
 
 if TYPE_CHECKING:
+    from trivet.middleware.prefixes import Sent
     from trivet.semantic.tier import Looked
 
 
@@ -89,6 +91,12 @@ class Call:
     """What goes upstream in place of the body as it came; never stored from."""
     looked: Looked | None = None
     """What the semantic tier found out about the question, to be learned with its answer."""
+    route: str = ""
+    """The Trivet-Route header; empty where there is none."""
+    sent: Sent | None = None
+    """What went upstream, where the prefix tier had a say; set once it is sent."""
+    purpose: Purpose = "request"
+    """Why the model is asked: for the caller, or for an end of the cache's own."""
 
     @property
     def tenant(self) -> str:

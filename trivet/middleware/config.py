@@ -170,6 +170,34 @@ class StoreConfig(Section):
     secret_file: Path | None = None
 
 
+class FloodConfig(Section):
+    """What is done while the caches answer far less than usual: after a flush, or a cold start."""
+
+    max_calls: int | None = Field(
+        default=None,
+        ge=1,
+        description="Model calls at once, of each worker, while the caches are cold, for requests "
+        "that a cache may answer; absent: no limit.",
+    )
+    queue: int = Field(
+        default=64, ge=0, description="Requests that wait for such a call; 0: none, they get 503."
+    )
+    wait: Seconds = Field(default=10.0, description="Longest wait for such a call; then 503.")
+    below: float = Field(
+        default=0.5,
+        gt=0,
+        lt=1,
+        description="Cold is a hit share below this part of its trailing baseline.",
+    )
+    baseline: float | None = Field(
+        default=None,
+        ge=0,
+        lt=1,
+        description="The hit share to expect until one was measured: guards a cold start.",
+    )
+    window: Seconds = Field(default=3600.0, gt=0, description="Half-life of the trailing baseline.")
+
+
 class ServerConfig(Section):
     """The whole server."""
 
@@ -184,6 +212,7 @@ class ServerConfig(Section):
     policies: Path | None = None
     gateway: GatewayConfig | None = None
     store: StoreConfig = StoreConfig()
+    flood: FloodConfig = FloodConfig()
     workers: int = Field(default=1, ge=1, le=64)
     max_body: Size = 32 << 20
     body_timeout: Seconds = Field(

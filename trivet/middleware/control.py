@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from trivet.telemetry import PolicyReload
 
 Verdict = Literal["wrong", "right"]
+Outcome = Literal["counted", "repeated", "expired", "recalibrated", "unknown"]
+"""What became of a person's verdict. `repeated`: it was counted before; `recalibrated`: the hit was
+served under another calibration than the tenant has by now; `unknown`: this deployment drew no such
+hit of this tenant, or what it had counted is lost."""
+
+
+class Said(NamedTuple):
+    """What a person said of a hit that was drawn: `id` is the queue's `draw`."""
+
+    id: str
+    same: bool
+
+
+class Heard(NamedTuple):
+    """What became of it. `removed`: the answer is served for no similar question any more."""
+
+    id: str
+    outcome: Outcome
+    removed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,8 @@ class Control(Protocol):
         self, tenant: str, *, tag: str | None, version: str | None, key: str | None
     ) -> int:
         """Forget the tenant's entries with that tag, `name=value` version, or key in hex; all
-        where none is given. Returns how many were deleted."""
+        where none is given. What is asked from now on joins no call that is under way. Returns how
+        many were deleted."""
         ...
 
     async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
@@ -60,8 +80,14 @@ class Control(Protocol):
         one is taken out. Returns `id`, `verdict` and `removed`."""
         ...
 
+    async def verdicts(self, tenant: str, said: Sequence[Said]) -> list[Heard]:
+        """A person judged hits of the tenant's that were drawn. Each hit is counted once, however
+        often and wherever it is told; one that was wrong is taken out. In the order given."""
+        ...
+
     async def reload(self) -> PolicyReload:
-        """Read the policy directory again. A bad file keeps the old set."""
+        """Read the policy directory again, once its files are at rest. A bad file keeps the old
+        set."""
         ...
 
     async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

@@ -31,9 +31,10 @@ from trivet.middleware.dialects.embeddings import (
     remainder,
     write_answer,
 )
+from trivet.middleware.idempotency import bound_to_body
 from trivet.middleware.record import STALE_FOR, bound_of, forbids_storing
 from trivet.middleware.reply import Replies
-from trivet.middleware.upstream import UpstreamClient, media_type_of
+from trivet.middleware.upstream import Sender, media_type_of
 from trivet.policies.directives import tags_of
 from trivet.policies.eligibility import Eligible
 
@@ -56,7 +57,7 @@ class Embeddings:
         self,
         exact: ExactTier,
         collapser: Collapser,
-        client: UpstreamClient,
+        client: Sender,
         replies: Replies,
         collapse_wait: float,
         clock: Callable[[], float] = time.time,
@@ -206,9 +207,7 @@ class Embeddings:
     async def _lead(self, call: Call, body: bytes, flight: Flight) -> None:
         began = time.perf_counter()
         try:
-            response = await self._client.send(
-                call.upstream, "POST", call.target, call.headers, body
-            )
+            response = await self._client.ask(_of_part(call, body), body)
         except UpstreamError as error:
             call.note.upstream_s += time.perf_counter() - began
             flight.finish(Failed(error))
@@ -255,6 +254,12 @@ class Embeddings:
                 reasons.append("too-large")
             note.stored = not any(reasons)
             note.reason = next(filter(None, reasons), note.reason)
+
+
+def _of_part(call: Call, body: bytes) -> Call:
+    # What is left of a batch depends on what is stored, so its idempotency key goes by the body.
+    headers = bound_to_body(call.headers, body)
+    return call if headers is call.headers else replace(call, headers=headers)
 
 
 def _judged(fetched: _Fetched, count: int) -> Vectors | NotStored:

@@ -18,16 +18,19 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from trivet.errors import ConfigError, Problem
 from trivet.listening import listen
 from trivet.middleware.config import ServerConfig, UpstreamConfig
 from trivet.middleware.control import Component
+from trivet.middleware.logs import Format
 from trivet.prefix.engine.tenants import NONCE, PROOF, SECRET_ENV, proof
 
 NAME = "engine"
@@ -67,8 +70,10 @@ class EngineProcess:
     Raises `ConfigError` where the port cannot be had.
     """
 
-    def __init__(self, command: EngineCommand, port: int) -> None:
+    def __init__(self, command: EngineCommand, port: int, log_format: Format = "console") -> None:
         self._command = command
+        self._log_format = log_format
+        """Of the engine's lines, which are shown among the proxy's own."""
         self._listener = listen(_HOST, port, "--engine-port")
         self._port: int = self._listener.getsockname()[1]
         self._secret = os.environ.get(SECRET_ENV, "").strip().encode("utf-8", "surrogateescape")
@@ -112,6 +117,7 @@ class EngineProcess:
             return Component(NAME, False, "down", "the engine ended and is started again")
         status = await self._health()
         if status == 200:
+            self._was_ready = True
             return Component(NAME, True, "up", self._command.model)
         if status == _UNPROVEN:
             return Component(NAME, False, "down", "what answers there has not the engine's secret")
@@ -130,7 +136,7 @@ class EngineProcess:
             if not self._was_ready:
                 self.failure = f"the engine did not start (exit code {code}); its lines say why"
                 return
-            _say(f"ended (exit code {code}); starting again in {pause:g} s")
+            self._say_ended(code, pause)
             await asyncio.sleep(pause)
             lived = time.monotonic() - began
             pause = _FIRST_PAUSE_S if lived > 60 else min(2 * pause, _LONGEST_PAUSE_S)
@@ -140,7 +146,7 @@ class EngineProcess:
         process = self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "trivet.cli", "engine", "serve"),
             *("--model", self._command.model, "--host", _HOST, "--port", str(self._port)),
-            *("--fd", str(listening), "--signed-only"),
+            *("--fd", str(listening), "--signed-only", "--log-format", self._log_format),
             *("--parent", str(os.getpid()), *self._command.options),
             pass_fds=(listening,),
             stdin=asyncio.subprocess.DEVNULL,
@@ -153,10 +159,26 @@ class EngineProcess:
             process.terminate()
         watching = asyncio.create_task(self._await_ready())
         assert process.stdout is not None
-        await _relay(process.stdout)
+        await _relay(process.stdout, self._show)
         code = await process.wait()
         watching.cancel()
         return code
+
+    def _show(self, line: str) -> None:
+        """One of the engine's lines; JSON of its own as it is."""
+        if self._log_format == "console":
+            _say(line.removeprefix("trivet engine: "))
+        elif line.startswith("{"):
+            print(line, file=sys.stderr, flush=True)
+        else:
+            structlog.get_logger("trivet").warning("engine-line", line=line)
+
+    def _say_ended(self, code: int, pause: float) -> None:
+        if self._log_format == "console":
+            _say(f"ended (exit code {code}); starting again in {pause:g} s")
+        else:
+            log = structlog.get_logger("trivet")
+            log.warning("engine-ended", exit_code=code, restart_s=pause)
 
     async def _await_ready(self) -> None:
         while not self._was_ready:
@@ -180,8 +202,8 @@ class EngineProcess:
                 process.kill()
 
 
-async def _relay(lines: asyncio.StreamReader) -> None:
-    """Show the engine's lines among the proxy's own, each behind its name."""
+async def _relay(lines: asyncio.StreamReader, show: Callable[[str], None]) -> None:
+    """Show the engine's lines among the proxy's own."""
     while True:
         try:
             line = await lines.readline()
@@ -189,7 +211,7 @@ async def _relay(lines: asyncio.StreamReader) -> None:
             continue  # longer than the reader's limit: it was dropped
         if not line:
             return
-        _say(line.decode("utf-8", "replace").rstrip().removeprefix("trivet engine: "))
+        show(line.decode("utf-8", "replace").rstrip())
 
 
 def _say(line: str) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trivet import canonical
 from trivet.exact.key import KeyParts, exact_key, key_headers
 from trivet.messages import Api, Request, Scope
+from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects import embeddings
 from trivet.middleware.dialects.base import Headers
 from trivet.middleware.effective import Effective, Running, effective
+from trivet.middleware.explain_prefix import prefix_view
 from trivet.middleware.explain_semantic import semantic_view
 from trivet.middleware.omitted import Omitted, omitted
 from trivet.middleware.sample import Sample
@@ -21,6 +23,7 @@ from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.model import ExactSettings
 from trivet.policies.settings import matching_rules, settings_for
 from trivet.policies.tenants import Identified, is_own_key
+from trivet.prefix.repairs import difference, repair
 
 Decode = Callable[[bytes, Headers], Request]
 
@@ -34,6 +37,8 @@ class Destination:
     """The URL that paths are appended to."""
     credential: bytes | None = None
     """Credential scope of the upstream's own credential; None sends the caller's."""
+    upstream: UpstreamConfig | None = None
+    """None where no upstreams are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,8 @@ class Explanation:
     """Positions of the policy's rules that match, from 0; earlier ones win."""
     semantic: Effective | None = None
     """The tenant's mode in the semantic tier, whatever becomes of this request."""
+    repairs: tuple[str, ...] = ()
+    """What the policy changes in the body before all else, and the lines of a diff."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -104,6 +111,7 @@ def explain(
     if who is None:
         return _turned_away(sample)
     headers = sample.headers
+    sample, repairs = _repaired(sample, who)
     if sample.api is Api.EMBEDDINGS:
         decode = _decode_embeddings
     request = decode(sample.body, headers)
@@ -136,7 +144,7 @@ def explain(
         tiers=(
             _exact_view(plan, settings),
             TierView("semantic", *semantic_view(request, policy.semantic, plan, running)),
-            _PREFIX,
+            _prefix_view(request, who, to, sample),
         ),
         policy_versions=dict(parts.policy_versions),
         request_versions=dict(parts.request_versions),
@@ -145,18 +153,27 @@ def explain(
         settings={name: getattr(settings, name) for name in ExactSettings.model_fields},
         rules=matching_rules(policy, request.api, request.model, route),
         semantic=effective(policy.semantic, running),
+        repairs=repairs,
     )
 
 
 def explanation_of(told: dict[str, Any]) -> Explanation:
     """Read `Explanation.as_json` back, as the admin API sends it."""
-    lists = ("keys", "headers_left_out", "headers_ignored", "labels", "rules")
+    lists = ("keys", "headers_left_out", "headers_ignored", "labels", "rules", "repairs")
     read = {**told, **{name: tuple(told[name]) for name in lists}}
     read["key_fields"] = tuple((name, value) for name, value in told["key_fields"])
     read["left_out"] = tuple(Omitted(**item) for item in told["left_out"])
     read["tiers"] = tuple(TierView(**item) for item in told["tiers"])
     read["semantic"] = None if told["semantic"] is None else Effective(**told["semantic"])
     return Explanation(**read)
+
+
+def _repaired(sample: Sample, who: Identified) -> tuple[Sample, tuple[str, ...]]:
+    if sample.api is Api.EMBEDDINGS:
+        return sample, ()
+    body, changes = repair(sample.api, sample.body, who.policy.prefix.repair)
+    told = (*changes, *difference(sample.body, body)) if changes else ()
+    return replace(sample, body=body), told
 
 
 def _decode_embeddings(raw: bytes, headers: Headers) -> Request:
@@ -273,9 +290,11 @@ def _other_headers(sample: Sample, parts: KeyParts, named: tuple[str, ...]) -> t
     return tuple(sorted(name for name in sample.headers if name not in keyed))
 
 
-_PREFIX = TierView(
-    "prefix", True, "", "the request passes through; what the provider caches, it caches"
-)
+def _prefix_view(request: Request, who: Identified, to: Destination, sample: Sample) -> TierView:
+    return TierView(
+        "prefix", *prefix_view(request, who.policy, to.upstream, list(sample.raw_headers))
+    )
+
 
 _WHY = {
     "policy": "the policy switches the exact tier off for this request (exact.enabled)",

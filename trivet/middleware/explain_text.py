@@ -20,6 +20,7 @@ def render(explanation: Explanation) -> str:
     blocks = [
         _pairs(_summary(explanation)),
         _titled("Tiers", _tiers(explanation)),
+        _titled("Changed by the policy (prefix.repair)", list(explanation.repairs)),
         _titled("In the key", _pairs(explanation.key_fields)),
         _titled(
             "Left out of the key",

@@ -66,4 +66,4 @@ class Explainer:
         if target.credential is not None:
             text = target.credential.decode("latin-1")
             credential = credential_scope(self._secret, "configured", text) + who.others
-        return Destination(target.config.name, target.config.root, credential)
+        return Destination(target.config.name, target.config.root, credential, target.config)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any, TypedDict
 
-from trivet.telemetry import (
+from trivet.metric_names import (
     FIRST_BYTE_SECONDS,
     METRICS,
     OWN_SECONDS,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
-from trivet.middleware.control import Ask, Component, Readiness, Verdict
+from trivet.middleware.control import Ask, Component, Heard, Readiness, Said, Verdict
 from trivet.middleware.effective import Running
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition, merge, without_gauges
@@ -20,6 +21,7 @@ from trivet.middleware.operations import (
     error_of,
     full_key,
     is_refusal,
+    not_open,
     shown_policies,
 )
 from trivet.policies.source import PolicySource
@@ -84,7 +86,7 @@ class FleetOperations:
         self, tenant: str, *, tag: str | None, version: str | None, key: str | None
     ) -> int:
         """Forget entries in every worker. Raises `StoreError` if one did not say that it did."""
-        asked = {"tenant": tenant, "tag": tag, "version": version, "key": key}
+        asked = {"tenant": tenant, "tag": tag, "version": version, "key": key, "at": time.time()}
         check_declared(self._source.current, tenant)
         if key is not None:
             full_key(key)
@@ -109,11 +111,35 @@ class FleetOperations:
                 return dict(answer)
         raise StoreError("partial", "the worker that knows it did not confirm; send it again")
 
+    async def verdicts(self, tenant: str, said: Sequence[Said]) -> list[Heard]:
+        """Let one worker after the other hear what those before did not know of.
+
+        Where they share a store the first one knows all. Raises `StoreError` if one did not say
+        that it did.
+        """
+        if tenant not in self._source.current.tenants:
+            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+        workers = [worker for worker in await self._ask("hears") if worker]
+        if not workers:
+            raise not_open()
+        heard = {one.id: Heard(one.id, "unknown") for one in said}
+        for worker in workers:
+            left = [list(one) for one in said if heard[one.id].outcome == "unknown"]
+            if not left:
+                break
+            answers = await self._ask("verdicts", [worker, tenant, left])
+            told = next((answer for answer in answers if answer is not None), None)
+            if told is None:
+                raise StoreError("partial", "a worker did not confirm; send the verdicts again")
+            heard.update((one[0], Heard(*one)) for one in told)
+        return [heard[one.id] for one in said]
+
     async def reload(self) -> PolicyReload:
-        """Read the policies again, here and in every worker."""
-        result = self._source.reload()
+        """Read the policies again, here and in every worker, once their files are at rest."""
+        told = asyncio.create_task(self._ask("reload"))
+        result = await self._source.reload_at_rest()
         self._observer(result)
-        for answer in await self._ask("reload"):
+        for answer in await told:
             if not answer["ok"]:
                 result = PolicyReload(**answer)
         return result

@@ -8,25 +8,26 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from trivet.middleware.call import Whole
 from trivet.middleware.direct import DIRECT, Direct, write_whole
+from trivet.request_heads import CheckedHeads, Fault
+from trivet.telemetry import HeadRefused, Observer, ignore
 
-_MOST_HEAD = 1 << 16
-"""Bytes of a request's head, and of what may come between two pieces of its body (chunk
-extensions, trailers); proxies in front usually allow less."""
 WRITE_STALL_S = 60.0
 """How long a caller may leave a full send buffer unread."""
-_MOST_QUEUED = 256
-"""Pipelined requests that may wait on one connection: each answer lets uvicorn read on."""
+
+_MOST_AHEAD = 1 << 16
+"""Bytes behind a request that is being answered which are read all the same: only who reads sees
+that the caller has gone."""
 
 Later = Coroutine[Any, Any, Whole | None]
 Lane = Callable[[dict[str, Any], bytes, float], Whole | Later | None]
 """Answers a whole request, or leaves it to the app: see `QuickLane.answer`."""
 
 
-class GuardedProtocol(HttpToolsProtocol):
+class GuardedProtocol(CheckedHeads):
     """Closes a connection whose request head does not arrive in time, or does not end.
 
     A connection that is kept between requests is uvicorn's own matter (`timeout_keep_alive`).
@@ -35,25 +36,21 @@ class GuardedProtocol(HttpToolsProtocol):
     has a `Direct` if the lane leaves it to one. Only one request is ever held back, and only until
     that read was parsed: pipelined ones behind it wait in uvicorn's own queue.
 
-    Trailer fields are dropped: whose request it is, and what it asks, was decided without them
-    (RFC 9110 section 6.5.1).
+    Who ends its sending has gone: a client that closes looks like one that only half closes, and
+    the calls of the first have to end.
     """
 
     header_timeout = 20.0
     lane: Lane | None = None
+    observer: Observer = staticmethod(ignore)
     _reading = False
-    _body_came = False
     _held: tuple[RequestResponseCycle, Any] | None = None
     _direct: Direct | None = None
     """Of the last request that has one."""
-    _in_head = True
-    """A head is waited for, or has begun and not ended."""
-    _head_alarm: asyncio.TimerHandle | None = None
+    _running: RequestResponseCycle | None = None
+    """Of the request that is being answered, or was last."""
+    _ahead = 0
     _stall_alarm: asyncio.TimerHandle | None = None
-    _fault: str | None = None
-    """What is wrong with the request's head."""
-    _framing = 0
-    """Bytes that came since a head began, or since the last piece of body."""
 
     def connection_made(self, transport: Any) -> None:
         """Part of `asyncio.Protocol`."""
@@ -62,7 +59,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Part of `asyncio.Protocol`."""
-        self._reading, self._body_came = True, False
+        self._reading = True
+        if self._ahead and not self.pipeline:
+            self._ahead = 0
         began = time.perf_counter()
         try:
             super().data_received(data)
@@ -72,16 +71,20 @@ class GuardedProtocol(HttpToolsProtocol):
             (cycle, app), self._held = self._held, None
             if not self._answered(cycle, app, began):
                 super()._start_asgi_task(cycle, app)
+        if self.pipeline:
+            self._read_ahead(len(data))
         cycle = self.cycle
-        if self._in_head or (cycle is not None and cycle.more_body):
-            self._framing = 0 if self._body_came else self._framing + len(data)
-            if self._framing > _MOST_HEAD:
-                self.transport.close()
         served = cycle is None or cycle.response_complete
         # Bytes that begin no request (an empty line, the rest of a refused body) have disarmed
         # uvicorn's keep-alive timer.
         if self._in_head or (served and self.timeout_keep_alive_task is None):
             self._arm()
+
+    def _read_ahead(self, came: int) -> None:
+        self._ahead += came
+        reads = not self.flow.write_paused and not self.transport.is_closing()
+        if reads and self._ahead <= _MOST_AHEAD:
+            self.flow.resume_reading()
 
     def pause_writing(self) -> None:
         """Part of `asyncio.Protocol`: the caller does not read as fast as it is sent."""
@@ -106,6 +109,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stall_alarm = None
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
         if self._reading and self.lane is not None and self._held is None:
             self._held = (cycle, app)
         else:
@@ -153,70 +157,40 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             write_whole(cycle, reply)
 
-    def on_message_begin(self) -> None:
-        """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
-        if len(self.pipeline) >= _MOST_QUEUED:
-            raise ValueError("too many pipelined requests")
-        super().on_message_begin()
-        self._in_head = True
-
-    def on_headers_complete(self) -> None:
-        """Part of httptools' protocol, which answers 400 for what is raised here, and closes."""
-        self._disarm()
-        self._fault = fault_of_head(self.parser.get_http_version(), self.headers)
-        if self._fault is not None:
-            raise ValueError(self._fault)
-        super().on_headers_complete()
-        # The parser hands over trailers as it does headers: they go where nobody looks.
-        self.headers = []
-
-    def on_body(self, body: bytes) -> None:
-        """Part of httptools' protocol."""
-        self._body_came = True
-        super().on_body(body)
+    def refused(self, fault: Fault) -> None:
+        """Told of every head that is refused."""
+        self.observer(HeadRefused(fault.reason))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Part of `asyncio.Protocol`."""
-        self._disarm()
+        self.disarm_head()
+        # Requests that wait are nobody's any more, and nothing can be read or written.
+        left = [self._running, *(cycle for cycle, _ in self.pipeline)]
+        self.pipeline.clear()
+        self.flow.read_paused = False
+        for cycle in left:
+            if cycle is not None and not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
         if self._direct is not None:
             direct, self._direct = self._direct, None
             direct.lose()
         self._reads_again()
 
-    def send_400_response(self, msg: str) -> None:
-        """Part of uvicorn's protocol."""
-        super().send_400_response(self._fault or msg)
-
     def _arm(self) -> None:
         self._in_head = True
         if self._head_alarm is None:
             self._head_alarm = self.loop.call_later(self.header_timeout, self.transport.close)
 
-    def _disarm(self) -> None:
-        self._in_head, self._framing = False, 0
-        if self._head_alarm is not None:
-            self._head_alarm.cancel()
-            self._head_alarm = None
 
-
-def fault_of_head(version: str, headers: list[tuple[bytes, bytes]]) -> str | None:
-    """What is wrong with a request's head that the parser lets through; None if nothing is."""
-    names = [name for name, _ in headers]
-    hosts = names.count(b"host")
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        # RFC 9112 section 3.2.
-        return "A request has one Host header."
-    if version == "1.0" and b"transfer-encoding" in names:
-        # RFC 9112 section 6.1: whoever passed it on may have read another end of the body.
-        return "Transfer-Encoding needs HTTP/1.1."
-    return None
-
-
-def guarded(header_timeout: float, lane: Lane | None = None) -> type[GuardedProtocol]:
-    """The protocol with a time limit in seconds, and with a lane."""
+def guarded(
+    header_timeout: float, lane: Lane | None = None, observer: Observer = ignore
+) -> type[GuardedProtocol]:
+    """The protocol with a time limit in seconds, a lane, and who is told of refused heads."""
     members = {
         "header_timeout": header_timeout,
         "lane": None if lane is None else staticmethod(lane),
+        "observer": staticmethod(observer),
     }
     return type("Protocol", (GuardedProtocol,), members)

@@ -1,4 +1,4 @@
-"""SIGHUP: read the policies again, now. It ends nothing, whenever it comes.
+"""SIGHUP: read the policies again, once their files are at rest. It ends nothing, ever.
 
 Not by `loop.add_signal_handler`: a loop that closes puts the default back, which ends the process.
 """

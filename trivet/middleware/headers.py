@@ -30,6 +30,8 @@ _NOT_FORWARDED: Final = HOP_BY_HOP | {
     # Only the proxy tells an engine whose request it is.
     b"x-trivet-tenant",
 }
+_KIND: Final = b"content-type"
+_UNDECIDING: Final = TRANSPORT - {_KIND}
 _NOT_RETURNED: Final = HOP_BY_HOP | {b"content-length", b"cache-status", b"age"}
 REPLAYED: Final = frozenset({"openai-version", "openai-organization", "anthropic-organization-id"})
 """Response headers that still hold for a replay."""
@@ -38,8 +40,14 @@ _REPLAYED: Final = frozenset(name.encode() for name in REPLAYED)
 
 def deciding(raw: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
     """The headers without transport, which varies from call to call and decides nothing, unless a
-    policy names it: see `names_transport`."""
-    return tuple([item for item in raw if item[0] not in TRANSPORT and not is_transport(item[0])])
+    policy names it: see `names_transport`. What says how the body is to be read decides."""
+    return tuple(
+        [
+            item
+            for item in raw
+            if item[0] not in _UNDECIDING and (item[0] == _KIND or not is_transport(item[0]))
+        ]
+    )
 
 
 @lru_cache(maxsize=256)

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trivet.errors import ConfigError, Problem
+from trivet.errors import ConfigError, Problem, RequestError
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import UNDECLARED, PolicySet
 
 if TYPE_CHECKING:
     from trivet.middleware.config import ServerConfig
     from trivet.middleware.effective import Effective
+    from trivet.middleware.sample import Sample
 
 OK, FINDING = 0, 1
 
@@ -140,9 +141,8 @@ def explain_running(request_file: Path, admin: str, key: str | None, *, as_json:
     from trivet.middleware.admin_client import AdminClient
     from trivet.middleware.explain import explanation_of
     from trivet.middleware.explain_text import render
-    from trivet.middleware.sample import read_sample
 
-    sample = read_sample(_read(request_file))
+    sample = _sample(request_file)
     target = f"{sample.path}?{sample.query}" if sample.query else sample.path
     told = AdminClient(admin, key).explain(target, sample.headers, sample.body)
     click.echo(json.dumps(told) if as_json else render(explanation_of(told)), nl=as_json)
@@ -153,12 +153,11 @@ def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as
     """Print what would happen to a request. Returns the exit code: 1 where it is turned away."""
     from trivet.middleware.explain_text import render
     from trivet.middleware.explaining import Explainer
-    from trivet.middleware.sample import read_sample
     from trivet.policies.source import PolicySource
 
     secret = b"trivet-explain"
     tenants = PolicySource(policies, secret).tenants
-    sample = read_sample(_read(request_file))
+    sample = _sample(request_file)
     who = tenants.identify(sample.raw_headers)
     if tenant is not None:
         who = tenants.chosen(tenant)
@@ -169,6 +168,15 @@ def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as
     if not as_json:
         click.echo("Worked out without a proxy: the key is another there (see --admin).", err=True)
     return FINDING if told.tenant is None else OK
+
+
+def _sample(file: Path) -> Sample:
+    from trivet.middleware.sample import read_sample
+
+    try:
+        return read_sample(_read(file))
+    except RequestError as error:
+        raise RequestError(error.status, f"{file}: {error}", field=error.field) from None
 
 
 def _read(file: Path) -> bytes:

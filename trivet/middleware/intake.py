@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from trivet.errors import RequestError
 from trivet.middleware.dialects.base import Headers
+from trivet.middleware.direct import Direct
 
 Receive = Callable[[], Any]
 Decoded = TypeVar("Decoded")
@@ -56,9 +57,13 @@ class Intake:
         if declared is not None and declared.isdigit():
             self.check_size(int(declared))
 
+    def holds(self, size: int) -> bool:
+        """Whether a body of that size may be read whole."""
+        return size <= self._max_body
+
     def check_size(self, size: int) -> None:
         """Refuse a body that is too large. Raises `RequestError` 413."""
-        if size > self._max_body:
+        if not self.holds(size):
             raise self._too_large()
 
     async def read(self, receive: Receive) -> bytes:
@@ -76,6 +81,14 @@ class Intake:
             size += len(parts[-1])
             self.check_size(size)
         return b"".join(parts)
+
+    async def whole(self, receive: Receive, direct: Direct | None) -> bytes:
+        """The whole body: what `direct` has, else `read`."""
+        if direct is None:
+            return await self.read(receive)
+        raw = direct.take()
+        self.check_size(len(raw))
+        return raw
 
     async def stream(
         self, receive: Receive, ended: Callable[[], None]

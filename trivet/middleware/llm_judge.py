@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 
 from trivet.errors import UpstreamError
-from trivet.messages import Api
+from trivet.messages import Api, Usage
 from trivet.middleware.dialects.texts import answer_text
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.routing import Target
-from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.upstream import Sender
+from trivet.middleware.usage_tap import UsageTap
 from trivet.semantic.judge_prompt import judge_messages, read_verdict
 
 _PATH = "/v1/chat/completions"
@@ -20,14 +22,24 @@ _MOST = 1 << 20
 _PATIENCE_S = 120.0
 
 
+Told = Callable[[Usage | None, str], None]
+
+
 class LlmJudge:
     """Asks `model` at `target` with temperature 0, and with the upstream's own credential only."""
 
     name = "llm"
 
     def __init__(
-        self, client: UpstreamClient, target: Target, model: str, prompt: str | None = None
+        self,
+        client: Sender,
+        target: Target,
+        model: str,
+        prompt: str | None = None,
+        told: Told = lambda usage, model: None,
     ) -> None:
+        """`told` is told what each answer cost, where it says so, and the model that gave it."""
+        self._told = told
         self._client = client
         self._target = target
         self._model = model
@@ -44,6 +56,10 @@ class LlmJudge:
                 body = await self._ask(orjson.dumps(asked))
         except (UpstreamError, TimeoutError):
             return None
+        if body is not None:
+            tap = UsageTap("application/json")
+            tap.take(body)
+            self._told(*tap.told())
         answer = None if body is None else answer_text(Api.CHAT, body)
         return None if answer is None else read_verdict(answer)
 

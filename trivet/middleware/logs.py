@@ -17,10 +17,17 @@ import orjson
 import structlog
 
 from trivet.middleware.log_words import effect_of, given, rejected_because
+from trivet.middleware.upstream_states import UpstreamStates
 from trivet.telemetry import (
+    REPLICA_STARTED,
     EntryRejected,
     Event,
+    Flood,
     PolicyReload,
+    PrefixBreak,
+    PrefixFailed,
+    PrefixProbed,
+    ReplicaChanged,
     RequestDone,
     SemanticState,
     StoreState,
@@ -131,7 +138,8 @@ class _Forward(logging.Handler):
 class LogObserver:
     """Writes a line when a store, the policies, or the trust in stored entries changes.
 
-    With `access`, also one line for each request, at level info.
+    Or when an upstream begins to fail, and answers again. With `access`, also one line for each
+    request, at level info.
     """
 
     def __init__(
@@ -147,9 +155,16 @@ class LogObserver:
             EntryRejected: self._entry_rejected,
             PolicyReload: self._policy_reload,
             SemanticState: self._semantic_state,
+            ReplicaChanged: self._replica_changed,
+            PrefixProbed: self._prefix_probed,
+            PrefixBreak: self._prefix_broke,
+            PrefixFailed: self._prefix_failed,
+            Flood: self._flood,
         }
-        if access:
-            self._on[RequestDone] = self._request
+        self._upstreams = UpstreamStates(clock)
+        self._flooded = False
+        self._access = access
+        self._on[RequestDone] = self._request_done
 
     def __call__(self, event: Event, /) -> None:
         """Write what `event` changes, if anything."""
@@ -164,6 +179,46 @@ class LogObserver:
             "semantic-state",
             tenant=event.tenant,
             **given(intent=event.intent, state=state, reason=event.reason),
+        )
+
+    def _replica_changed(self, event: ReplicaChanged) -> None:
+        if event.reason == REPLICA_STARTED:
+            return
+        write = self._log.info if event.up else self._log.warning
+        state = "up" if event.up else "ejected"
+        named = {"upstream": event.upstream, "replica": event.replica}
+        write("replica-state", **named, **given(state=state, reason=event.reason))
+
+    def _prefix_probed(self, event: PrefixProbed) -> None:
+        write = self._log.info if event.state == "isolated" else self._log.warning
+        named = {"upstream": event.upstream, "replica": event.replica}
+        write("prefix-probe", **named, **given(state=event.state, detail=event.detail))
+
+    def _flood(self, event: Flood) -> None:
+        if event.flooded != self._flooded:
+            self._flooded = event.flooded
+            write = self._log.warning if event.flooded else self._log.info
+            shares = {"hit_share": round(event.share, 3), "baseline": round(event.baseline, 3)}
+            write("caches-cold" if event.flooded else "caches-warm", **shares)
+
+    def _prefix_failed(self, event: PrefixFailed) -> None:
+        if event.first:
+            named = {"upstream": event.upstream, "backend": event.backend}
+            self._log.error("prefix-failed", **named, **given(error=event.error))
+
+    def _prefix_broke(self, event: PrefixBreak) -> None:
+        if not event.new:
+            return
+        share = None if event.cached_share is None else round(event.cached_share, 3)
+        self._log.warning(
+            "prefix-break",
+            tenant=event.tenant,
+            route=event.route[:_LONGEST],
+            place=event.place[:_LONGEST],
+            cause=event.cause,
+            shared_tokens=event.shared_tokens,
+            lost_tokens=event.lost_tokens,
+            **given(cached_share=share, detail=event.told, fix=event.fix, text=event.text),
         )
 
     def _store_state(self, event: StoreState) -> None:
@@ -205,10 +260,23 @@ class LogObserver:
                 reason=event.detail.replace("\n", "; ")[:_LONGEST_REASON],
             )
 
+    def _request_done(self, event: RequestDone) -> None:
+        change = self._upstreams.see(event)
+        if change is not None:
+            write = self._log.info if change.up else self._log.warning
+            effect = "" if change.up else "its callers get errors, or stored answers"
+            state = {"state": "up" if change.up else "failing", "reason": change.reason}
+            failures = change.failures if change.up else None
+            said = given(failures=failures, effect=effect)
+            write("upstream-state", upstream=change.upstream, **state, **said)
+        if self._access:
+            self._request(event)
+
     def _request(self, event: RequestDone) -> None:
         usage = event.usage
         self._log.info(
             "request",
+            id=_request_id(event),
             tenant=event.tenant,
             api=event.api,
             model=event.model[:_LONGEST],
@@ -227,3 +295,11 @@ class LogObserver:
             input_tokens=usage.input_tokens if usage else None,
             output_tokens=usage.output_tokens if usage else None,
         )
+
+
+def _request_id(event: RequestDone) -> str | None:
+    """The id that the caller was told, and can name."""
+    for name, value in event.reply_headers:
+        if name in (b"x-request-id", b"request-id"):
+            return value[:_LONGEST].decode("latin-1")
+    return None

@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from trivet.messages import Usage
-from trivet.middleware.exposition import BOUNDS, Snapshot, exposition
-from trivet.middleware.pricing import Pricing
-from trivet.middleware.series import MOST_SERIES, OTHER, Names, Series, observe
-from trivet.telemetry import (
+from trivet.metric_names import (
     COLLAPSES,
     ENTRIES_REJECTED,
     FIRST_BYTE_SECONDS,
+    HEADS_REFUSED,
     METRICS,
     MONEY_SAVED,
     OWN_SECONDS,
     POLICY_RELOADS,
+    PREFIX_FAILURES,
+    PREFIX_ISOLATED,
+    REPLICA_REQUESTS,
+    REPLICA_TOKENS,
+    REPLICA_UP,
     REQUEST_BYTES,
     REQUESTS,
     RESPONSE_BYTES,
@@ -39,12 +42,25 @@ from trivet.telemetry import (
     STORE_UP,
     TOKENS_SAVED,
     UPSTREAM_SECONDS,
-    UPSTREAM_TOKENS,
     USAGE_UNKNOWN,
+)
+from trivet.middleware.books import Books
+from trivet.middleware.exposition import BOUNDS, Snapshot, exposition
+from trivet.middleware.flood_counts import flood_counts
+from trivet.middleware.prefix_counts import prefix_counts
+from trivet.middleware.pricing import Pricing
+from trivet.middleware.series import MOST_SERIES, OTHER, Names, Series, observe
+from trivet.telemetry import (
     Collapse,
     EntryRejected,
     Event,
+    HeadRefused,
+    ModelCall,
     PolicyReload,
+    PrefixFailed,
+    PrefixProbed,
+    ReplicaAsked,
+    ReplicaChanged,
     RequestDone,
     SemanticAudit,
     SemanticLookup,
@@ -66,8 +82,8 @@ _OWN_BOUNDS = BOUNDS[OWN_SECONDS.name]
 _FIRST_BYTE_BOUNDS = BOUNDS[FIRST_BYTE_SECONDS.name]
 _UPSTREAM_BOUNDS = BOUNDS[UPSTREAM_SECONDS.name]
 
-_Saved = tuple[str, str, Usage | None]
-"""Model, upstream and usage of an answer that was not paid for."""
+_Saved = tuple[str, str, Usage | None, str]
+"""Model, upstream, usage and route of an answer that was not paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +102,6 @@ class _Child:
     saved: dict[_Saved, int] | None
     """Requests that were answered without an upstream call of their own, not settled yet; None
     for a kind of request that pays."""
-    spent: dict[str, list[float]]
-    """Cells of the tokens that were paid for, by kind, as far as there were any."""
 
 
 class PrometheusObserver:
@@ -99,21 +113,31 @@ class PrometheusObserver:
         self._reason = Names(_LABELS)
         self._upstream = Names(_LABELS)
         self._store = Names(_LABELS)
+        self._replica = Names(_LABELS)
         self._series = {metric.name: Series(metric) for metric in METRICS}
         self._children: dict[tuple[object, ...], _Child] = {}
         self.unsettled = 0
         """Hits since what they saved was counted last."""
-        self._pending: list[tuple[_Child, str, str, Usage, int]] = []
+        self._pending: list[tuple[_Child, _Saved, int]] = []
+        self._books = Books(self._series, self._tenant, self.pricing)
         self._on: dict[type[Any], Callable[[Any], None]] = {
             RequestDone: self._request_done,
+            HeadRefused: self._head_refused,
             StoreState: self._store_state,
             StoreOperation: self._store_operation,
             EntryRejected: self._entry_rejected,
             PolicyReload: self._policy_reload,
             Collapse: self._collapse,
             SemanticLookup: self._semantic_lookup,
+            ModelCall: self._books.call,
             SemanticAudit: self._semantic_audit,
             SemanticState: self._semantic_state,
+            ReplicaAsked: self._replica_asked,
+            ReplicaChanged: self._replica_changed,
+            PrefixProbed: self._prefix_probed,
+            **prefix_counts(self._series, self._tenant),
+            **flood_counts(self._series, self._tenant),
+            PrefixFailed: self._prefix_failed,
         }
 
     def __call__(self, event: Event, /) -> None:
@@ -160,13 +184,11 @@ class PrometheusObserver:
         if child.upstream is not None:
             observe(child.upstream, _UPSTREAM_BOUNDS, event.upstream_s)
         if child.saved is not None:
-            saved = (event.response_model or event.model, event.upstream, event.usage)
+            saved = (event.response_model or event.model, event.upstream, event.usage, event.route)
             child.saved[saved] = child.saved.get(saved, 0) + 1
             self.unsettled += 1
             if self.unsettled >= _SETTLED:
                 self._settle()
-        elif event.usage is not None and event.outcome not in _SAVED:
-            self._count_spent(event.usage, child)
 
     def _make_child(self, key: tuple[object, ...], event: RequestDone, asked: bool) -> _Child:
         if len(self._children) >= MOST_SERIES:
@@ -196,47 +218,27 @@ class PrometheusObserver:
             request_bytes=series[REQUEST_BYTES.name].cell(api),
             response_bytes=series[RESPONSE_BYTES.name].cell(api),
             saved={} if outcome in _SAVED and status < 400 else None,
-            spent={},
         )
         if child.saved is not None:
             self.pricing.start()
         return child
 
-    def _count_spent(self, usage: Usage, child: _Child) -> None:
-        spent = child.spent
-        if not spent:
-            spent.update(self._token_cells(child, "input", "output"))
-        spent["input"][0] += usage.input_tokens
-        spent["output"][0] += usage.output_tokens
-        if usage.cache_read_tokens or usage.cache_write_tokens:
-            self._count_cached(usage, child)
-
-    def _count_cached(self, usage: Usage, child: _Child) -> None:
-        counts = {"cache_read": usage.cache_read_tokens, "cache_write": usage.cache_write_tokens}
-        given = {kind: count for kind, count in counts.items() if count}
-        for kind, cell in self._token_cells(child, *given).items():
-            cell[0] += given[kind]
-
-    def _token_cells(self, child: _Child, *kinds: str) -> dict[str, list[float]]:
-        tokens = self._series[UPSTREAM_TOKENS.name]
-        return {kind: tokens.cell(child.tenant, child.api, kind) for kind in kinds}
-
     def _settle(self) -> None:
         """Count what the hits since the last time saved."""
         self.unsettled = 0
+        self._books.settle()
         if self._pending and not self.pricing.loading:
             waiting, self._pending = self._pending, []
             for hits in waiting:
                 self._count_money(*hits)
         for child in self._children.values():
             if child.saved:
-                for (model, upstream, usage), count in child.saved.items():
-                    self._count_saved(child, model, upstream, usage, count)
+                for saved, count in child.saved.items():
+                    self._count_saved(child, saved, count)
                 child.saved.clear()
 
-    def _count_saved(
-        self, child: _Child, model: str, upstream: str, usage: Usage | None, count: int
-    ) -> None:
+    def _count_saved(self, child: _Child, saved: _Saved, count: int) -> None:
+        usage = saved[2]
         if usage is None:
             self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "tokens")
             self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "price")
@@ -245,18 +247,21 @@ class PrometheusObserver:
         tokens.add(count * usage.input_tokens, child.tenant, child.tier, "input")
         tokens.add(count * usage.output_tokens, child.tenant, child.tier, "output")
         if self.pricing.loading and len(self._pending) < _PENDING:
-            self._pending.append((child, model, upstream, usage, count))
+            self._pending.append((child, saved, count))
         else:
-            self._count_money(child, model, upstream, usage, count)
+            self._count_money(child, saved, count)
 
-    def _count_money(
-        self, child: _Child, model: str, upstream: str, usage: Usage, count: int
-    ) -> None:
-        price = self.pricing.price(model, upstream, usage)
+    def _count_money(self, child: _Child, saved: _Saved, count: int) -> None:
+        model, upstream, usage, route = saved
+        price = None if usage is None else self.pricing.price(model, upstream, usage)
         if price is None:
             self._series[USAGE_UNKNOWN.name].add(count, child.tenant, "price")
         else:
             self._series[MONEY_SAVED.name].add(count * price, child.tenant, child.tier)
+            self._books.saved((child.tenant, route, model), child.tier, price, count)
+
+    def _head_refused(self, event: HeadRefused) -> None:
+        self._series[HEADS_REFUSED.name].add(1, self._reason(event.reason))
 
     def _store_state(self, event: StoreState) -> None:
         # A gauge: the last state holds. A degraded store answers.
@@ -283,6 +288,7 @@ class PrometheusObserver:
         kind, reason = self._reason(event.kind), self._reason(event.reason)
         self._series[SEMANTIC_LOOKUPS.name].add(1, tenant, intent, kind, reason)
         self._series[SEMANTIC_SECONDS.name].observe(event.seconds, kind)
+        self._books.lookup(event)
 
     def _semantic_audit(self, event: SemanticAudit) -> None:
         tenant, intent = self._tenant(event.tenant), self._reason(event.intent)
@@ -295,3 +301,21 @@ class PrometheusObserver:
     def _semantic_state(self, event: SemanticState) -> None:
         tenant, intent = self._tenant(event.tenant), self._reason(event.intent)
         self._series[SEMANTIC_OPEN.name].cell(tenant, intent)[0] = int(event.open)
+
+    def _replica_asked(self, event: ReplicaAsked) -> None:
+        named = (self._upstream(event.upstream), self._replica(event.replica))
+        self._series[REPLICA_REQUESTS.name].add(1, *named, event.reason)
+        tokens = self._series[REPLICA_TOKENS.name]
+        tokens.add(event.tokens, *named, "all")
+        tokens.add(event.known, *named, "known")
+
+    def _replica_changed(self, event: ReplicaChanged) -> None:
+        named = (self._upstream(event.upstream), self._replica(event.replica))
+        self._series[REPLICA_UP.name].cell(*named)[0] = int(event.up)
+
+    def _prefix_probed(self, event: PrefixProbed) -> None:
+        named = (self._upstream(event.upstream), self._replica(event.replica))
+        self._series[PREFIX_ISOLATED.name].cell(*named)[0] = int(event.state == "isolated")
+
+    def _prefix_failed(self, event: PrefixFailed) -> None:
+        self._series[PREFIX_FAILURES.name].add(1, self._upstream(event.upstream))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,8 +15,10 @@ from trivet.errors import RequestError, StoreError
 from trivet.exact.purges import key_label
 from trivet.exact.store import ExactStore
 from trivet.messages import ExactKey
-from trivet.middleware.control import Ask, Component, Readiness, Verdict
+from trivet.middleware.books import statement
+from trivet.middleware.control import Ask, Component, Heard, Readiness, Said, Verdict
 from trivet.middleware.effective import Running
+from trivet.middleware.engine_purges import EnginePurges
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.exposition import Snapshot, exposition
 from trivet.middleware.feedback import Feedback, Told, unknown
@@ -51,8 +53,16 @@ class Operations:
         self.similar: Feedback | None = None
         """Where feedback about similar answers goes; set where the semantic tier runs."""
         self.semantics: Semantics | None = None
+        self.prefixes: Callable[[], tuple[Component, ...]] = tuple
+        """What the servers' prefix caches were found to be."""
+        self.flood: Callable[[], Mapping[str, Any] | None] = lambda: None
+        """What the guard against floods knows."""
         self.engine: Ask | None = None
         """The engine that this process runs, where it does."""
+        self.engines: EnginePurges | None = None
+        self.forgets: list[Callable[[str], None]] = []
+        """What this process lets go of when all of a tenant is purged."""
+        """Engines that keep KV for tenants."""
 
     @property
     def in_use(self) -> PolicySet:
@@ -77,7 +87,8 @@ class Operations:
         semantic = () if self.semantics is None else self.semantics.components()
         engine = () if self.engine is None else (await self.engine(),)
         ok = server.ok and all(one.ok for one in engine)
-        return Readiness(ok, (server, policies, *stores, *semantic, *engine))
+        prefixes = self.prefixes()
+        return Readiness(ok, (server, policies, *stores, *semantic, *prefixes, *engine))
 
     async def stats(self) -> dict[str, Any]:
         """Figures of this process and of its store."""
@@ -85,27 +96,43 @@ class Operations:
             stored: dict[str, Any] = asdict(await self._store.usage(None))
         except StoreError as error:
             stored = {"name": self._store.name, "error": error.reason}
-        return {"store": stored, "metrics": self._metrics.snapshot()["counters"]}
+        counters = self._metrics.snapshot()["counters"]
+        told = {"store": stored, "money": statement(counters), "flood": self.flood()}
+        return {**told, "metrics": counters}
 
     async def purge(
-        self, tenant: str, *, tag: str | None, version: str | None, key: str | None
+        self,
+        tenant: str,
+        *,
+        tag: str | None,
+        version: str | None,
+        key: str | None,
+        at: float | None = None,
     ) -> int:
-        """Forget entries of a tenant in this process and in its store."""
+        """Forget entries of a tenant in this process and in its store.
+
+        `at` is the purge's time where several workers are asked: they have to agree on it.
+        """
+        now = time.time() if at is None else at
         check_declared(self._source.current, tenant)
         if key is not None:
             wanted = full_key(key)
             known = await self._store.get(tenant, wanted) is not None
             # So that an answer that is under way is not stored after it.
-            await self._store.purge(tenant, key_label(wanted), time.time())
+            await self._store.purge(tenant, key_label(wanted), now)
             await self._store.delete(tenant, wanted)
             return int(known)
         label = f"tag:{tag}" if tag is not None else None
         if version is not None:
             label = f"version:{version}"
-        now = time.time()
         if self.semantics is not None:
             await self.semantics.purge(tenant, label, now)
-        return await self._store.purge(tenant, label, now)
+        deleted = await self._store.purge(tenant, label, now)
+        for forget in self.forgets if label is None else ():
+            forget(tenant)
+        if label is None and self.engines is not None:
+            await self.engines.purge(tenant)
+        return deleted
 
     async def feedback(self, tenant: str, hit: str, verdict: Verdict) -> dict[str, Any]:
         """Act on what the operator says of a similar answer."""
@@ -116,9 +143,19 @@ class Operations:
             raise unknown(hit)
         return await self.similar.give(policy, Told(hit, verdict), "operator")
 
+    async def verdicts(self, tenant: str, said: Sequence[Said]) -> list[Heard]:
+        """Act on what a person says of hits that were drawn."""
+        policy = self.tenants.get(tenant)
+        if policy is None:
+            raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+        verdicts = None if self.semantics is None else self.semantics.verdicts
+        if verdicts is None:
+            raise not_open()
+        return await verdicts.give(policy, said)
+
     async def reload(self) -> PolicyReload:
-        """Read the policies again."""
-        result = self._source.reload()
+        """Read the policies again, once their files are at rest."""
+        result = await self._source.reload_at_rest()
         self._observer(result)
         return result
 
@@ -154,6 +191,12 @@ def check_declared(policies: PolicySet, tenant: str) -> None:
     """Raises `RequestError` 404 for a tenant that no policy declares, where there are policies."""
     if policies.declared and tenant not in policies.tenants:
         raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+
+
+def not_open() -> RequestError:
+    """What is said of verdicts while the semantic tier does not run."""
+    message = "The semantic tier is not open here; send the verdicts again once /readyz says it is."
+    return RequestError(503, message, code="semantic-not-open")
 
 
 _REFUSED = "refused"
@@ -246,7 +289,24 @@ def handlers_of(operations: Operations) -> dict[str, _Handler]:
         "knows": knows,
         "running": running,
         "feedback": _refusing(feedback),
+        **_hearing(operations),
     }
+
+
+def _hearing(operations: Operations) -> dict[str, _Handler]:
+    async def hears(_: bytes) -> bytes:
+        semantics = operations.semantics
+        is_open = semantics is not None and semantics.verdicts is not None
+        return orjson.dumps(os.getpid() if is_open else None)
+
+    async def verdicts(payload: bytes) -> bytes:
+        worker, tenant, said = orjson.loads(payload)
+        if worker != os.getpid():
+            return b"null"
+        heard = await operations.verdicts(tenant, [Said(*one) for one in said])
+        return orjson.dumps([list(one) for one in heard])
+
+    return {"hears": hears, "verdicts": _refusing(verdicts)}
 
 
 async def follow_policies(source: PolicySource, observer: Observer) -> None:

@@ -17,11 +17,16 @@ from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Live, Note, Reply, Whole
 from trivet.middleware.recall import Known
-from trivet.middleware.record import STALE_FOR, Leader
-from trivet.middleware.replay import StreamFilter, follower_shapes, hides_usage
+from trivet.middleware.record import STALE_FOR, Leader, asking_usage
+from trivet.middleware.replay import (
+    StreamFilter,
+    follower_shapes,
+    hides_usage,
+    without_usage,
+)
 from trivet.middleware.reply import Replies
 from trivet.middleware.suggest import Similarity, suggested_to, suggests
-from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.upstream import Sender
 from trivet.policies.directives import tags_of
 from trivet.policies.eligibility import Bypass, Eligible
 
@@ -43,7 +48,7 @@ class CachePipeline:
         self,
         exact: ExactTier,
         collapser: Collapser,
-        client: UpstreamClient,
+        client: Sender,
         replies: Replies,
         collapse_wait: float,
         similar: Similarity | None = None,
@@ -106,23 +111,27 @@ class CachePipeline:
         return await self._exact.find(question)
 
     async def _forward(self, call: Call) -> Reply:
-        """The upstream's answer as it comes, with no copy made."""
+        """The upstream's answer as it comes, but for usage that only Trivet asked for."""
         call.waiting()
         began = time.perf_counter()
+        asked = call.body or call.request.forward
+        body = asking_usage(call, asked)
         try:
-            response = await self._client.send(
-                call.upstream, "POST", call.target, call.headers, call.body or call.request.forward
-            )
+            response = await self._client.ask(call, body)
         except UpstreamError as error:
             call.note.upstream_s += time.perf_counter() - began
             return self._reply.failed(call, error)
 
         def release() -> None:
             call.note.upstream_s += time.perf_counter() - began
+            call.note.usage, call.note.response_model = response.told()
             response.close()
 
         headers = self._reply.upstream_headers(call, response.headers)
-        return Live(response.status, headers, response.chunks(), release)
+        chunks = response.chunks()
+        if body is not asked and response.media_type == "text/event-stream":
+            chunks = without_usage(chunks)
+        return Live(response.status, headers, chunks, release)
 
     async def _fetch(self, call: Call, plan: Eligible, question: Question, missed: Miss) -> Reply:
         """One upstream call per key in flight; everybody else follows it."""
@@ -310,6 +319,7 @@ class CachePipeline:
                 call.note.response_model = result.entry.model
             case Unstored():
                 call.note.reason = result.reason
+                call.note.usage, call.note.response_model = result.usage, result.model
             case Failed():
                 call.note.outcome, call.note.reason = "error", result.error.reason
             case _:

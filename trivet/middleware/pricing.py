@@ -1,5 +1,8 @@
 """What an answer cost, by the offline price list of genai-prices. Unknown is None, never zero.
 
+A price of cache reads or writes that the list lacks is the input price times the provider's own
+multiplier, where `trivet.prefix.rules` has the model; else such a token costs what input does.
+
 The list is imported on first use, in a background thread: it costs some 15 MB and a fifth of a
 second, which neither the start nor a request should pay.
 """
@@ -9,9 +12,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from trivet.messages import Usage
+from trivet.prefix.money import Prices, cost_of, sound
+from trivet.prefix.rules import NOTHING, CacheRules, rules_for
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice
@@ -31,8 +36,9 @@ class PriceList(Protocol):
         """Whether that is a provider's name."""
         ...
 
-    def price(self, model: str, provider: str | None) -> ModelPrice | None:
-        """The entry of a model, at one provider or (None) by the model's name alone."""
+    def price(self, model: str, provider: str | None) -> tuple[str, ModelPrice] | None:
+        """The provider and the entry of a model, at one provider or (None) by the model's name
+        alone."""
         ...
 
 
@@ -53,6 +59,9 @@ class Rate:
         return rate
 
 
+_FREE: Final = Rate(0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Prices of one model now. None: the list has no price for that kind of token."""
@@ -62,25 +71,34 @@ class Rates:
     output: Rate | None
     cache_read: Rate | None
     cache_write: Rate | None
+    cache_write_long: Rate | None = None
+    """For the provider's longer lifetime; None: as `cache_write`."""
+
+    def prices(self, usage: Usage, prompt: int) -> Prices | None:
+        """Prices of a call with so long a prompt; None where a kind of token that it used has none,
+        or its counts cannot be true. Cache reads and writes without a price of their own cost as
+        input."""
+        if not sound(usage):
+            return None
+        if (self.input is None and usage.input_tokens) or (
+            self.output is None and usage.output_tokens
+        ):
+            return None
+        base, output = self.input or _FREE, self.output or _FREE
+        write = self.cache_write or base
+        return Prices(
+            input=base.at(prompt),
+            output=output.at(prompt),
+            read=(self.cache_read or base).at(prompt),
+            write=write.at(prompt),
+            write_long=(self.cache_write_long or write).at(prompt),
+            request=self.request,
+        )
 
     def cost(self, usage: Usage) -> float | None:
-        """US dollars; cache reads and writes without a price of their own cost as input."""
-        total = usage.input_tokens
-        plain = total - usage.cache_read_tokens - usage.cache_write_tokens
-        if plain < 0:
-            return None
-        cost = self.request
-        for count, rate in (
-            (plain, self.input),
-            (usage.cache_read_tokens, self.cache_read or self.input),
-            (usage.cache_write_tokens, self.cache_write or self.input),
-            (usage.output_tokens, self.output),
-        ):
-            if count:
-                if rate is None:
-                    return None
-                cost += count * rate.at(total)
-        return cost
+        """US dollars; None where `prices` is."""
+        prices = self.prices(usage, usage.input_tokens)
+        return None if prices is None else cost_of(usage, prices).total
 
 
 class Pricing:
@@ -120,6 +138,17 @@ class Pricing:
         rates = self._rates_of(model, provider_hint)
         return rates.cost(usage) if rates is not None else None
 
+    def prices(
+        self, model: str, provider_hint: str | None, usage: Usage, prompt: int
+    ) -> Prices | None:
+        """What the provider asks for each token of `usage`, of calls whose prompts have `prompt`
+        tokens each; None as in `price`."""
+        if self._list is None:
+            self.start()
+            return None
+        rates = self._rates_of(model, provider_hint)
+        return rates.prices(usage, prompt) if rates is not None else None
+
     def _load(self) -> None:
         self._list = _load_price_list()
 
@@ -149,21 +178,53 @@ def _lookup(prices: PriceList, model: str, hint: str | None) -> Rates | None:
         prefix, slash, rest = model.partition("/")
         attempts = [(model, None), *([(rest, prefix)] if slash else []), (model, "openai")]
     for name, provider in attempts:
-        price = prices.price(name, provider)
-        if price is not None:
-            return _rates(price)
+        found = prices.price(name, provider)
+        if found is not None:
+            provider, price = found
+            return _rates(price, _rules(provider, name))
     return None
 
 
-def _rates(price: ModelPrice) -> Rates:
+_RULES: Final = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "azure": "openai",
+    "google": "gemini",
+    "aws": "bedrock",
+    "deepseek": "deepseek",
+}
+"""Whose cache rules hold at a provider of genai-prices."""
+
+
+def _rules(provider: str, model: str) -> CacheRules:
+    """The rules of a model that they name; a provider's defaults say nothing about a price."""
+    rules = rules_for(_RULES.get(provider, ""), model)
+    return rules if rules.model else NOTHING
+
+
+def _rates(price: ModelPrice, rules: CacheRules) -> Rates:
     fee = _rate(price, "requests_kcount", 1_000)
+    base = _rate(price, "input_mtok")
+    default = rules.ttl("")
+    longest = max(rules.ttls, key=lambda one: one.seconds, default=None)
+    write = _rate(price, "cache_write_mtok") or _times(base, default.write if default else None)
     return Rates(
         request=fee.base if fee else 0.0,
-        input=_rate(price, "input_mtok"),
+        input=base,
         output=_rate(price, "output_mtok"),
-        cache_read=_rate(price, "cache_read_mtok"),
-        cache_write=_rate(price, "cache_write_mtok"),
+        cache_read=_rate(price, "cache_read_mtok")
+        or _times(base, rules.read if rules.model else None),
+        cache_write=write,
+        cache_write_long=_rate(price, "cache_write_1h_mtok")
+        or _times(base, longest.write if longest else None),
     )
+
+
+def _times(rate: Rate | None, multiplier: float | None) -> Rate | None:
+    if rate is None or multiplier is None:
+        return None
+    steps = tuple((start, price * multiplier) for start, price in rate.steps)
+    return Rate(rate.base * multiplier, steps)
 
 
 def _rate(price: ModelPrice, key: str, per: int = 1_000_000) -> Rate | None:
@@ -192,9 +253,10 @@ def _load_price_list() -> PriceList | None:
             except LookupError:
                 return False
 
-        def price(self, model: str, provider: str | None) -> ModelPrice | None:
+        def price(self, model: str, provider: str | None) -> tuple[str, ModelPrice] | None:
             try:
-                return calc_price(nothing, model, provider_id=provider).model_price
+                found = calc_price(nothing, model, provider_id=provider)
+                return found.provider.id, found.model_price
             except (LookupError, ValueError):
                 return None
 

@@ -89,7 +89,7 @@ class QuickLane:
     def _replay(self, known: Known, hit: Hit, origin: Origin) -> Whole:
         note = Note()
         reply = self._replies.hit(known, note, hit)
-        self._observer(_done(known, note, hit, len(reply.body), origin))
+        self._observer(_done(known, note, hit, reply, origin))
         return reply
 
 
@@ -102,7 +102,7 @@ def _traceparent(headers: RawHeaders) -> str | None:
     return b", ".join(found).decode("latin-1") if found else None
 
 
-def _done(known: Known, note: Note, hit: Hit, sent: int, origin: Origin) -> RequestDone:
+def _done(known: Known, note: Note, hit: Hit, reply: Whole, origin: Origin) -> RequestDone:
     request = known.request
     began, traceparent, received = origin
     now = time.perf_counter()
@@ -120,9 +120,11 @@ def _done(known: Known, note: Note, hit: Hit, sent: int, origin: Origin) -> Requ
         upstream_s=0.0,
         first_byte_s=now - began,
         request_bytes=received,
-        response_bytes=sent,
+        response_bytes=len(reply.body),
         usage=hit.entry.usage,
         stored=False,
         traceparent=traceparent,
         response_model=hit.entry.model,
+        reply_headers=reply.headers,
+        route=known.route,
     )

@@ -19,13 +19,18 @@ from trivet.messages import Request
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.headers import RawHeaders, deciding, names_transport
+from trivet.middleware.prompt_record import route_of_call
 from trivet.policies.eligibility import Eligible
+from trivet.policies.header_names import weight
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified
 
 _MOST_BYTES = 8 << 20
 _MOST = 4096
-_LONGEST_HEAD = 4 << 10
+_HEAVIEST_HEAD = 8 << 10
+"""Bytes of memory of target and headers beyond which a request is not remembered."""
+_OBJECTS = 1 << 10
+"""Bytes of memory of what is remembered, beside the head and the canonical bytes."""
 _LONGEST = 64 << 10
 """Larger bodies are not remembered: decoding them costs little beside receiving them."""
 _MOST_SOUGHT = 64
@@ -47,6 +52,8 @@ class Known(NamedTuple):
     upstream: str
     labels: frozenset[str]
     """What the entry has to be purged by: one without them is not this request's yet."""
+    route: str = ""
+    """What the request's route is called in figures."""
 
 
 class Recall:
@@ -76,9 +83,10 @@ class Recall:
 
     def forget(self, caller: Identified, target: str, headers: RawHeaders, body: bytes) -> None:
         """The request's answer is gone: it is to be decided afresh."""
-        old = self._known.pop((id(caller), target, deciding(headers), sha256(body)), None)
+        asked = (id(caller), target, deciding(headers), sha256(body))
+        old = self._known.pop(asked, None)
         if old is not None:
-            self._bytes -= _weight(old.question.canonical)
+            self._bytes -= _weight(asked, old)
 
     def keep(self, arrival: Arrival, call: Call, entry: Entry) -> None:
         """Remember a request that has a stored answer."""
@@ -93,9 +101,9 @@ class Recall:
         if len(body) > _LONGEST or names_transport(named):
             return
         asked = self._asked(arrival)
-        if asked in self._known or _text_size(asked) > _LONGEST_HEAD:
+        if asked in self._known or _head_weight(asked) > _HEAVIEST_HEAD:
             return
-        self._known[asked] = Known(
+        known = self._known[asked] = Known(
             # Kept, so that its identity cannot become another's meanwhile.
             caller,
             call.dialect,
@@ -107,11 +115,11 @@ class Recall:
             else question._replace(canonical=entry.canonical),
             call.upstream.name,
             call.labels,
+            route_of_call(call),
         )
-        self._bytes += _weight(entry.canonical)
+        self._bytes += _weight(asked, known)
         while self._bytes > _MOST_BYTES or len(self._known) > _MOST:
-            _, old = self._known.popitem(last=False)
-            self._bytes -= _weight(old.question.canonical)
+            self._bytes -= _weight(*self._known.popitem(last=False))
 
     def _asked(self, arrival: Arrival) -> _Asked:
         """What `find` looked for when this very arrival was not known, or the same made anew."""
@@ -125,10 +133,10 @@ class Recall:
         return id(caller), target, deciding(headers), sha256(body)
 
 
-def _weight(canonical: bytes) -> int:
-    return len(canonical) + 2048
+def _weight(asked: _Asked, known: Known) -> int:
+    return _OBJECTS + _head_weight(asked) + len(known.question.canonical)
 
 
-def _text_size(asked: _Asked) -> int:
+def _head_weight(asked: _Asked) -> int:
     _, target, deciding, _ = asked
-    return len(target) + sum([len(name) + len(value) for name, value in deciding])
+    return len(target) + weight(deciding)

@@ -5,37 +5,36 @@ Authentication comes before any cache, and before the body is read.
 
 from __future__ import annotations
 
-import time
-from collections.abc import AsyncIterator
+import asyncio
 from functools import partial
 from typing import NamedTuple
 
 from trivet.errors import RequestError
 from trivet.exact.entry import Entry
-from trivet.exact.key import KeyParts, credential_scope, key_headers
+from trivet.exact.key import KeyParts, credential_scope, exact_key, key_headers
 from trivet.messages import Api, Request, Scope
 from trivet.middleware.admission import Admission
-from trivet.middleware.call import Call, Live, Reply, Whole
+from trivet.middleware.call import Call, Reply, Whole
 from trivet.middleware.dialects.embeddings import Batch, decode
 from trivet.middleware.dialects.registry import route_of
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.headers import RequestHeaders, cache_wishes, to_upstream
+from trivet.middleware.idempotency import bound_to_request, is_idempotent
 from trivet.middleware.intake import Intake
-from trivet.middleware.passthrough import (
-    check_open,
-    check_shared,
-    framing,
-    has_body,
-    refuse_dots,
-    returned,
-)
+from trivet.middleware.media import refuse_coded, says_json, sent_as_json
+from trivet.middleware.metering import Metering
+from trivet.middleware.passing import Passing
+from trivet.middleware.passthrough import refuse_dots
 from trivet.middleware.pipeline import CachePipeline
+from trivet.middleware.prefixes import Prefixes
+from trivet.middleware.prompt_record import route_of_call
 from trivet.middleware.quick import Identify
 from trivet.middleware.recall import Recall
 from trivet.middleware.routing import Routing, Target
 from trivet.middleware.semantics import FEEDBACK_PATH, Semantics
 from trivet.middleware.signed_tenant import tenant_header
 from trivet.middleware.terms import Terms, TermsMemo, place_of
+from trivet.middleware.traffic import recorded
 from trivet.middleware.upstream import UpstreamClient
 from trivet.middleware.visit import Visit
 from trivet.policies.directives import entry_labels, read_directives
@@ -43,6 +42,9 @@ from trivet.policies.eligibility import Eligible, eligibility, end_user, named_u
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import settings_for
 from trivet.policies.tenants import Identified
+from trivet.prefix.repairs import active, repair
+
+_LONGEST_ROUTE = 64
 
 
 class Tiers(NamedTuple):
@@ -53,6 +55,8 @@ class Tiers(NamedTuple):
     client: UpstreamClient
     recall: Recall
     semantics: Semantics | None = None
+    prefixes: Prefixes | None = None
+    metering: Metering | None = None
 
 
 class Reception:
@@ -70,10 +74,18 @@ class Reception:
         self._identify = identify
         self._routing = routing
         self._intake = intake
-        self._pipeline, self._embeddings, self._client, self._recall, self._semantics = tiers
+        self._pipeline, self._embeddings = tiers.pipeline, tiers.embeddings
+        self._recall, self._semantics = tiers.recall, tiers.semantics
         self._secret = secret
         self._hidden = hidden_headers
         self._admission = Admission()
+        self._passing = Passing(
+            routing,
+            intake,
+            self._admission,
+            (tiers.client, tiers.prefixes, tiers.metering),
+            hidden_headers,
+        )
         self._memo = TermsMemo()
 
     async def serve(self, visit: Visit) -> Reply:
@@ -98,7 +110,7 @@ class Reception:
         named = self._enter_route(visit)
         route = visit.route
         if route is None or (visit.method != "POST" and visit.method in route.methods):
-            return await self._pass_through(visit, headers, named)
+            return await self._passing.serve(visit, headers, named)
         if visit.method not in route.methods:
             raise RequestError(
                 405, f"{visit.path} takes POST, not {visit.method}.", code="method_not_allowed"
@@ -132,21 +144,15 @@ class Reception:
         self, visit: Visit, policy: TenantPolicy, headers: RequestHeaders, named: Target | None
     ) -> Reply:
         self._intake.check_length(headers.get_raw(b"content-length"))
+        refuse_coded(headers)
         self._enter(visit, policy)
-        raw = await self._body(visit)
+        raw = await self._intake.whole(visit.receive, visit.direct)
         self._admission.load(policy, len(raw))
         visit.size = len(raw)
         visit.watch.arm()
         if not visit.new and (reply := await self._again(visit, raw)) is not None:
             return reply
         return await self._answer(visit, policy, headers, raw, named)
-
-    async def _body(self, visit: Visit) -> bytes:
-        if visit.direct is None:
-            return await self._intake.read(visit.receive)
-        raw = visit.direct.take()
-        self._intake.check_size(len(raw))
-        return raw
 
     async def _again(self, visit: Visit, raw: bytes) -> Reply | None:
         """The reply to a request that came before, if its answer is still there."""
@@ -157,7 +163,7 @@ class Reception:
         found = await self._pipeline.again(known, visit.note)
         if isinstance(found, Whole):
             visit.model, visit.upstream = known.request.model, known.upstream
-            visit.stream = known.request.stream
+            visit.stream, visit.called = known.request.stream, known.route
             return found
         visit.asked = known.question, found
         self._recall.forget(visit.caller, visit.arrived, visit.raw_headers, raw)
@@ -180,11 +186,13 @@ class Reception:
             batch = await self._intake.decode(decode, raw, headers, visit.tenant)
             request = batch.request
         else:
-            request = await self._intake.decode(visit.dialect.decode, raw, headers, visit.tenant)
+            sent = await _repaired(visit.dialect.api, raw, policy)
+            request = await self._intake.decode(visit.dialect.decode, sent, headers, visit.tenant)
         visit.model, visit.stream = request.model, request.stream
         visit.body = raw
         terms = self._terms(visit, headers, request, named)
         call = self._call(visit, headers, request, terms)
+        visit.called = route_of_call(call)
         if batch is None:
             visit.call = call
         if batch is not None and isinstance(call.plan, Eligible):
@@ -226,10 +234,27 @@ class Reception:
         user = end_user(settings, request, headers)
         plan = eligibility(request, policy, settings, directives, user)
         eligible = isinstance(plan, Eligible)
-        forwarded = to_upstream(headers, target.credential, self._hidden, plain=eligible)
+        # Of what is not recorded too: what it cost can be read of an answer that is not compressed.
+        forwarded = to_upstream(headers, target.credential, self._hidden, plain=True)
+        if not says_json(headers):
+            forwarded = sent_as_json(forwarded)
         forwarded += tenant_header(target.config, policy.tenant)
         if request.directives:
             forwarded += cache_wishes(directives)
+        parts = KeyParts(
+            api=request.api,
+            upstream=target.config.name,
+            base_url=target.config.root + visit.path,
+            credential=credential,
+            headers=keyed,
+            scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
+            policy_versions=tuple(sorted(policy.versions.items())),
+            request_versions=directives.versions,
+            canonical=request.canonical,
+            query=visit.query,
+        )
+        if eligible and is_idempotent(headers):
+            forwarded = bound_to_request(forwarded, self._secret, exact_key(parts))
         return Call(
             dialect=visit.dialect,
             request=request,
@@ -239,29 +264,19 @@ class Reception:
             upstream=target.config,
             target=visit.target,
             headers=forwarded,
-            parts=KeyParts(
-                api=request.api,
-                upstream=target.config.name,
-                base_url=target.config.root + visit.path,
-                credential=credential,
-                headers=keyed,
-                scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
-                policy_versions=tuple(sorted(policy.versions.items())),
-                request_versions=directives.versions,
-                canonical=request.canonical,
-                query=visit.query,
-            ),
+            parts=parts,
             labels=labels,
             remember=partial(self._remember, visit),
             waiting=visit.wait,
             note=visit.note,
             asked=visit.asked,
             principal=named_user(settings, request, headers),
+            route=headers.get("trivet-route", "")[:_LONGEST_ROUTE],
         )
 
     def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:
         # What is recorded has to come the whole way each time.
-        if visit.caller is not None and not call.policy.semantic.record:
+        if visit.caller is not None and not recorded(call.policy):
             arrival = (visit.caller, visit.arrived, visit.raw_headers, visit.body)
             self._recall.keep(arrival, call, entry)
 
@@ -271,33 +286,15 @@ class Reception:
         configured = target.credential.decode("latin-1")
         return credential_scope(self._secret, "configured", configured) + caller.others
 
-    async def _pass_through(
-        self, visit: Visit, headers: RequestHeaders, named: Target | None
-    ) -> Reply:
-        assert visit.caller is not None
-        policy = visit.caller.policy
-        check_open(policy, visit.method, visit.path)
-        target = self._routing.first(policy, visit.family, named)
-        visit.upstream = target.config.name
-        if target.credential is not None:
-            check_shared(policy, visit.method, visit.path)
-        self._enter(visit, policy)
-        forwarded = to_upstream(headers, target.credential, self._hidden, plain=False)
-        forwarded += tenant_header(target.config, policy.tenant)
-        body: bytes | AsyncIterator[bytes] = b""
-        if has_body(headers):
-            body = self._intake.stream(visit.receive, visit.watch.begin)
-        else:
-            visit.watch.begin()
-        began = time.perf_counter()
-        response = await self._client.send(
-            target.config, visit.method, visit.target, forwarded + framing(headers), body
-        )
-        visit.watch.begin()
-        visit.note.outcome, visit.note.reason = "bypass", "passthrough"
 
-        def release() -> None:
-            visit.note.upstream_s = time.perf_counter() - began
-            response.close()
+_LARGE = 1 << 20
 
-        return Live(response.status, returned(response), response.chunks(), release)
+
+async def _repaired(api: Api, raw: bytes, policy: TenantPolicy) -> bytes:
+    """The body as the policy repairs it: what is keyed and sent. Recall goes by what came."""
+    repairs = policy.prefix.repair
+    if not active(repairs):
+        return raw
+    if len(raw) < _LARGE:
+        return repair(api, raw, repairs).body
+    return (await asyncio.to_thread(repair, api, raw, repairs)).body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from trivet.middleware.dialects.base import Dialect, Recorder, StoreRules
 from trivet.middleware.dialects.sse import Splitter
 from trivet.middleware.headers import replayable
 from trivet.middleware.replay import ask_usage, hides_usage
-from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
+from trivet.middleware.upstream import Sender, UpstreamResponse
 from trivet.policies.eligibility import Eligible
 
 STALE_FOR: Final = frozenset({500, 502, 503, 504})
@@ -83,7 +84,7 @@ class Leader:
     """Makes upstream calls for flights, judges what came back, and stores it."""
 
     def __init__(
-        self, client: UpstreamClient, tier: ExactTier, clock: Callable[[], float] = time.time
+        self, client: Sender, tier: ExactTier, clock: Callable[[], float] = time.time
     ) -> None:
         self._client = client
         self._tier = tier
@@ -93,9 +94,7 @@ class Leader:
         """Ask the upstream; every chunk goes to the flight at once, the judgement at the end."""
         started, began = self._clock(), time.perf_counter()
         try:
-            response = await self._client.send(
-                call.upstream, "POST", call.target, call.headers, _body(call)
-            )
+            response = await self._client.ask(call, asking_usage(call, call.request.forward))
         except UpstreamError as error:
             call.note.upstream_s += time.perf_counter() - began
             flight.finish(Failed(error))
@@ -124,10 +123,15 @@ class Leader:
     ) -> Result:
         streamed = response.media_type == "text/event-stream"
         flight.start(Head(response.status, tuple(response.headers), streamed))
-        copy = _copy_for(call, response, streamed)
+        copy: _Copy | None = None
         async for chunk in response.chunks():
-            copy.take(chunk)
             await flight.push(chunk)
+            if streamed:
+                # Who reads it has its turn before the copy has: no caller waits for that.
+                await asyncio.sleep(0)
+            copy = copy or _copy_for(call, response, streamed)
+            copy.take(chunk)
+        copy = copy or _copy_for(call, response, streamed)
         rules = StoreRules(
             tool_calls=call.settings.tool_calls == "exact",
             refusals=call.settings.refusals,
@@ -135,15 +139,16 @@ class Leader:
         )
         answer = copy.finish(rules)
         if isinstance(answer, NotStored):
-            return Unstored(answer.reason)
+            return Unstored(answer.reason, *response.told())
+        response.settle(answer.usage, answer.model)
         return Stored(_entry(call, plan, response, answer, origin))
 
 
-def _body(call: Call) -> bytes:
-    request = call.request
-    if hides_usage(call.dialect, request) and call.upstream.stream_usage == "inject":
-        return ask_usage(request.forward)
-    return request.forward
+def asking_usage(call: Call, body: bytes) -> bytes:
+    """The body, asking for a stream's usage where the caller did not; the same object if it did."""
+    if hides_usage(call.dialect, call.request) and call.upstream.stream_usage == "inject":
+        return ask_usage(body)
+    return body
 
 
 def forbids_storing(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import lru_cache
 from typing import Any
 
@@ -192,6 +192,19 @@ class StreamFilter:
         for shape in self._shapes:
             event = shape(event)
         return event
+
+
+async def without_usage(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A stream for a caller who did not ask for its usage."""
+    shape = StreamFilter(hide_usage=True, shapes=())
+    try:
+        async for chunk in chunks:
+            if piece := shape.push(chunk):
+                yield piece
+        if shape.rest():
+            yield shape.rest()
+    finally:
+        await chunks.aclose()
 
 
 def _is_usage_chunk(event: bytes) -> bool:

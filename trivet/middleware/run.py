@@ -56,7 +56,8 @@ def run(config: ServerConfig, command: EngineCommand | None = None) -> None:
     admin = listen(config.admin_host, _admin_port(config, data), "--admin-port")
     engine = None
     if command is not None:
-        engine = EngineProcess(command, command.port or _engine_port(config, data, admin))
+        port = command.port or _engine_port(config, data, admin)
+        engine = EngineProcess(command, port, config.log_format)
         config = engine.reached(config)
     ask = None if engine is None else engine.component
     if config.workers == 1:
@@ -93,5 +94,5 @@ def _engine_port(config: ServerConfig, data: socket.socket, admin: socket.socket
     if config.port == 0:
         return 0
     taken = {made.getsockname()[1] for made in (data, admin)}
-    after = (port for port in range(config.port + 2, 65536) if port not in taken)
-    return next(after, 0)
+    after, before = range(config.port + 2, 65536), range(config.port - 1, 1023, -1)
+    return next((port for port in (*after, *before) if port not in taken), 0)

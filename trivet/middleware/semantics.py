@@ -23,6 +23,7 @@ from trivet.telemetry import Observer, StoreState
 if TYPE_CHECKING:
     from trivet.middleware.feedback import Feedback
     from trivet.middleware.similar import Suggested
+    from trivet.middleware.verdicts import Verdicts
 
 FEEDBACK_PATH = "/trivet/feedback"
 _AGAIN_S = 30.0
@@ -38,6 +39,9 @@ class OpenTier(Protocol):
 
     @property
     def feedback(self) -> Feedback: ...
+
+    @property
+    def verdicts(self) -> Verdicts: ...
 
     async def purge(self, tenant: str, label: str | None, at: float) -> None: ...
 
@@ -92,6 +96,11 @@ class Semantics:
     def feedback(self) -> Feedback | None:
         """Where verdicts on hits go; None while the tier is not open."""
         return None if self._tier is None else self._tier.feedback
+
+    @property
+    def verdicts(self) -> Verdicts | None:
+        """Where a person's verdicts go; None while the tier is not open."""
+        return None if self._tier is None else self._tier.verdicts
 
     def components(self) -> tuple[Component, ...]:
         """For readiness: a tier in trouble costs hits, not answers."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 
+from trivet.metric_names import Metric
 from trivet.middleware.exposition import BOUNDS
-from trivet.telemetry import Metric
 
 OTHER = "other"
 """The label value of whatever is beyond a bound."""

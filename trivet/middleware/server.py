@@ -25,6 +25,7 @@ from trivet.middleware.routing import keyless_upstreams
 from trivet.middleware.service import open_service
 from trivet.middleware.unreached import unreached
 from trivet.policies.tenants import PolicySet
+from trivet.telemetry import Observer, ignore
 
 KEEP_ALIVE_S = 75
 
@@ -44,8 +45,12 @@ class _NotAnError(logging.Filter):
         return "without completing response" not in record.getMessage()
 
 
-def uvicorn_server(app: Any, config: ServerConfig, lane: Lane | None = None) -> uvicorn.Server:
+def uvicorn_server(
+    app: Any, config: ServerConfig, lane: Lane | None = None, observer: Observer = ignore
+) -> uvicorn.Server:
     """A server for `app`, and for the requests that `lane` answers before it.
+
+    `observer` is told of heads that are refused.
 
     Its sockets are given to `serve`.
     """
@@ -53,7 +58,7 @@ def uvicorn_server(app: Any, config: ServerConfig, lane: Lane | None = None) -> 
     return _Server(
         uvicorn.Config(
             app,
-            http=guarded(config.header_timeout, lane),
+            http=guarded(config.header_timeout, lane, observer),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -81,7 +86,7 @@ async def run_single(
     announce(config, data, admin)
     warn(config, service.operations.in_use)
     servers = (
-        uvicorn_server(service.app, config, service.quick.answer),
+        uvicorn_server(service.app, config, service.quick.answer, service.observer),
         uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
     )
     try:

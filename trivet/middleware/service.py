@@ -24,27 +24,36 @@ from trivet.exact.tier import ExactTier
 from trivet.messages import ExactKey
 from trivet.middleware.app import ProxyApp
 from trivet.middleware.config import GatewayConfig, ServerConfig, state_dir
+from trivet.middleware.doctoring import Doctoring
 from trivet.middleware.embeddings import Embeddings
+from trivet.middleware.engine_purges import EnginePurges
 from trivet.middleware.explaining import Explainer
 from trivet.middleware.fanout import fan_out
+from trivet.middleware.fleets import Fleets
+from trivet.middleware.flood import FloodGuard
 from trivet.middleware.health import StoreHealth
 from trivet.middleware.intake import Intake
 from trivet.middleware.logs import LogObserver
+from trivet.middleware.metering import Metering
 from trivet.middleware.metrics import PrometheusObserver
 from trivet.middleware.operations import Operations, follow_policies, handlers_of, stop
+from trivet.middleware.pinging import keep_warm_of
 from trivet.middleware.pipeline import CachePipeline
+from trivet.middleware.prefixes import Prefixes
 from trivet.middleware.pricing import Pricing
+from trivet.middleware.probes import Probes
 from trivet.middleware.quick import QuickLane
 from trivet.middleware.recall import Recall
 from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
 from trivet.middleware.routing import Routing
 from trivet.middleware.semantics import OpenTier, Semantics
+from trivet.middleware.slots import SlotBook
 from trivet.middleware.stores import fleet_of, store_of
 from trivet.middleware.strangers import Strangers
 from trivet.middleware.tracing import otlp_observer
 from trivet.middleware.traffic import TrafficLog
-from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.upstream import Sender, UpstreamClient
 from trivet.policies.source import PolicySource
 from trivet.policies.tenants import GatewayTrust
 from trivet.telemetry import Observer
@@ -60,11 +69,17 @@ class Service:
     """One process of the proxy: `app` answers callers, `operations` the operator."""
 
     def __init__(
-        self, app: ProxyApp, quick: QuickLane, operations: Operations, stack: AsyncExitStack
+        self,
+        app: ProxyApp,
+        quick: QuickLane,
+        operations: Operations,
+        observer: Observer,
+        stack: AsyncExitStack,
     ) -> None:
         self.app = app
         self.quick = quick
         self.operations = operations
+        self.observer = observer
         self._stack = stack
 
     async def close(self) -> None:
@@ -90,20 +105,24 @@ async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = N
     What was opened before a step that raises is closed again.
     """
     async with AsyncExitStack() as stack:
-        app, quick, operations = await _open(config, secret, hub, stack)
-        return Service(app, quick, operations, stack.pop_all())
+        app, quick, operations, observer = await _open(config, secret, hub, stack)
+        return Service(app, quick, operations, observer, stack.pop_all())
 
 
 async def _open(
     config: ServerConfig, secret: bytes, hub: Path | None, stack: AsyncExitStack
-) -> tuple[ProxyApp, QuickLane, Operations]:
+) -> tuple[ProxyApp, QuickLane, Operations, Observer]:
     routing = Routing(config.upstreams)
     source = policy_source(config, secret)
     health = StoreHealth()
     pricing = Pricing()
-    metrics, observer = _observers(config, health, pricing)
+    guard = FloodGuard(config.flood)
+    metrics, observer = _observers(config, (health, guard), pricing)
+    guard.observer = observer
     traffic = TrafficLog(config.traffic_log or state_dir() / "traffic.jsonl", secret, pricing.price)
     stack.push_async_callback(asyncio.to_thread, traffic.close)
+    doctor = Doctoring(observer)
+    stack.push_async_callback(asyncio.to_thread, doctor.close)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
     store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
@@ -118,11 +137,34 @@ async def _open(
         stack.push_async_callback(machine.close)
         fleet = machine if fleet is None else NestedFleet(machine, fleet)
     collapser = Collapser(fleet, observer, keep_bytes=4 * _WINDOW, window=_WINDOW)
+    collapser.purged = lambda tenant: store.purge_times.mark(tenant)
     stack.push_async_callback(collapser.close, config.drain)
-    upstream = UpstreamClient(routing.signer)
+    fleets = Fleets(config.upstreams, observer)
+    stack.push_async_callback(fleets.close)
+    fleets.start()
+    upstream = UpstreamClient(routing.signer, fleets)
     stack.push_async_callback(upstream.close)
+    operations.engines = EnginePurges(config.upstreams, routing.signer, upstream)
+    prefixes = Prefixes(
+        upstream,
+        config.upstreams,
+        secret,
+        lambda: source.current,
+        SlotBook(state_dir() / "prefix-slots", secret),
+        observer,
+    )
+    metering = Metering(prefixes, upstream, observer, guard)
+    prefixes.keep_warm = keep_warm_of(upstream, metering, pricing)
+    stack.push_async_callback(prefixes.keep_warm.close)
+    operations.forgets.append(prefixes.keep_warm.forget)
+    operations.flood = guard.told
+    probes = Probes(upstream, config.upstreams, routing, observer)
+    stack.push_async_callback(probes.close)
+    prefixes.unsafe, prefixes.unverified = probes.unsafe, probes.unverified
+    operations.prefixes = lambda: (*fleets.components(), *probes.components())
+    probes.start()
     semantics = _semantics(
-        config, secret, seal, (source, tier, observer), (collapser, upstream, routing)
+        config, secret, seal, (source, tier, observer), (collapser, metering, routing)
     )
     semantics.on_open = lambda tier: setattr(operations, "similar", tier.feedback)
     operations.semantics = semantics
@@ -130,11 +172,13 @@ async def _open(
     replies = Replies(mac(secret, b"trivet-shown-key"))
     recall = Recall()
     tiers = Tiers(
-        CachePipeline(tier, collapser, upstream, replies, config.collapse_wait, semantics),
-        Embeddings(tier, collapser, upstream, replies, config.collapse_wait),
+        CachePipeline(tier, collapser, metering, replies, config.collapse_wait, semantics),
+        Embeddings(tier, collapser, metering, replies, config.collapse_wait),
         upstream,
         recall,
         semantics,
+        prefixes,
+        metering,
     )
     intake = Intake(config.max_body, config.body_timeout)
     stack.callback(intake.close)
@@ -150,7 +194,7 @@ async def _open(
     quick = QuickLane(identify, recall, tier, replies, observer)
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)
-    return ProxyApp(reception, observer, traffic), quick, operations
+    return ProxyApp(reception, observer, traffic, doctor), quick, operations, observer
 
 
 def _semantics(
@@ -158,7 +202,7 @@ def _semantics(
     secret: bytes,
     seal: Seal,
     parts: tuple[PolicySource, ExactTier, Observer],
-    way: tuple[Collapser, UpstreamClient, Routing],
+    way: tuple[Collapser, Sender, Routing],
 ) -> Semantics:
     source, tier, observer = parts
 
@@ -178,11 +222,11 @@ def _semantics(
 
 
 def _observers(
-    config: ServerConfig, health: StoreHealth, pricing: Pricing
+    config: ServerConfig, listening: tuple[Observer, ...], pricing: Pricing
 ) -> tuple[PrometheusObserver, Observer]:
     pricing.start()
     metrics = PrometheusObserver(pricing)
-    observers: list[Observer] = [metrics, health, LogObserver(access=config.log_requests)]
+    observers: list[Observer] = [metrics, *listening, LogObserver(access=config.log_requests)]
     if config.tracing:
         observers.append(otlp_observer())
     return metrics, fan_out(*observers)

@@ -15,6 +15,7 @@ from trivet.messages import ExactKey
 from trivet.middleware.asking import asked_of, may_write, principal_of, rest_of
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.texts import answer_text
+from trivet.middleware.prompt_record import route_of_call
 from trivet.middleware.status import CacheStatus
 from trivet.semantic.asked import Asked, read_asked
 from trivet.semantic.decide import Decision
@@ -195,6 +196,7 @@ class Similar:
     def _tell(self, call: Call, kind: str, reason: str, began: float) -> None:
         looked = call.looked
         intention = looked.intention if looked else None
+        costs = call.policy.semantic.economics
         self._observe(
             SemanticLookup(
                 tenant=call.tenant,
@@ -202,6 +204,9 @@ class Similar:
                 reason=reason,
                 intent="" if intention is None else intention.intent,
                 seconds=time.perf_counter() - began,
+                route=route_of_call(call),
+                model=call.request.model,
+                cost=0.0 if costs is None else costs.lookup_cost,
             )
         )
 

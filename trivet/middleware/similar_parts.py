@@ -28,13 +28,15 @@ from trivet.middleware.record import Leader
 from trivet.middleware.routing import Routing
 from trivet.middleware.similar import Similar, Suggested
 from trivet.middleware.stores import store_url
-from trivet.middleware.upstream import UpstreamClient
+from trivet.middleware.upstream import Sender
+from trivet.middleware.verdicts import Verdicts
 from trivet.policies.calibration import Fingerprint
 from trivet.policies.model import TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.batching import BatchedEmbedder
 from trivet.semantic.chain import Chain
 from trivet.semantic.decide import unfit
+from trivet.semantic.draws import DrawNames
 from trivet.semantic.embedders import open_embedder
 from trivet.semantic.engines import EngineKey, Engines
 from trivet.semantic.follower import IndexFollower
@@ -78,7 +80,7 @@ class Surroundings:
     secret: bytes
     observer: Observer
     tenants: Callable[[], Mapping[str, TenantPolicy]]
-    way: tuple[Collapser, UpstreamClient, Routing]
+    way: tuple[Collapser, Sender, Routing]
     """How audits reach a model."""
 
 
@@ -115,9 +117,9 @@ class OpenSemantics:
         followed: Followed,
         tenants: Callable[[], Mapping[str, TenantPolicy]],
         stack: AsyncExitStack,
-        feedback: Feedback,
+        told: tuple[Feedback, Verdicts],
     ) -> None:
-        self.feedback = feedback
+        self.feedback, self.verdicts = told
         self._similar = similar
         self._followed = followed
         self._tenants = tenants
@@ -246,12 +248,15 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
             tier, around.exact, mac(around.secret, b"trivet-principal"), around.observer, watch
         )
         stack.push_async_callback(similar.close)
-        feedback = Feedback(index.find, partial(_forget, records, index), monitor)
+        forget = partial(_forget, records, index)
+        feedback = Feedback(index.find, forget, monitor)
+        verdicts = Verdicts(DrawNames(around.seal), forget, monitor)
         for policy in around.tenants().values():
             if policy.semantic.mode != "off":
                 engines.ready(policy.semantic)  # Begins to load.
         followed = Followed(index, follower, engines, monitor)
-        return OpenSemantics(similar, followed, around.tenants, stack.pop_all(), feedback)
+        told = feedback, verdicts
+        return OpenSemantics(similar, followed, around.tenants, stack.pop_all(), told)
 
 
 async def _monitor(around: Surroundings, stack: AsyncExitStack) -> Monitor:
@@ -270,7 +275,8 @@ def _audits(around: Surroundings, monitor: Monitor, engines: Engines) -> Audits:
         return None if isinstance(engine, str) else engine.embedder
 
     labels = LabelQueue(state_dir(os.environ) / "labels")
-    bench = Bench(monitor, judges(client, routing, embedder_of), labels)
+    judge_of = judges(client, routing, embedder_of, around.observer)
+    bench = Bench(monitor, judge_of, labels, DrawNames(around.seal))
     return Audits(Leader(client, around.exact), around.exact, collapser, bench)
 
 
@@ -317,7 +323,8 @@ def records_of(
             path.with_name(f"{path.name}-semantic"), seal, bound, observer=observer
         )
     if url.startswith(("redis", "valkey")):
-        from trivet.exact.redis_client import connect, parse_url
+        from trivet.exact.redis_client import connect
+        from trivet.exact.store_url import parse_url
         from trivet.semantic.redis_records import RedisRecords
 
         link = connect(parse_url(url), timeout_s=2.0, connect_s=1.0, connections=8)

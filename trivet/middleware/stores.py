@@ -8,7 +8,7 @@ from trivet.exact.factory import StoreLimits, open_store
 from trivet.exact.fleet import EventCodec, Fleet
 from trivet.exact.guard import Budget
 from trivet.exact.seal import Seal
-from trivet.exact.store import Bound, ExactStore
+from trivet.exact.store import Bound, ServingStore
 from trivet.middleware.config import StoreConfig, state_dir
 from trivet.telemetry import Observer
 
@@ -27,7 +27,7 @@ def shown_url(config: StoreConfig) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}" if separator else url
 
 
-def store_of(config: StoreConfig, seal: Seal, observer: Observer) -> ExactStore:
+def store_of(config: StoreConfig, seal: Seal, observer: Observer) -> ServingStore:
     """The store. It connects when it is first used, so one that is down is no error here."""
     limits = StoreLimits(
         most=Bound(config.max_entries, config.max_bytes),

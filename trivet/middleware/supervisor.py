@@ -162,7 +162,7 @@ def worker_main() -> None:
 async def _work(config: ServerConfig, secret: bytes, data: socket.socket, hub: Path) -> None:
     service = await open_service(config, secret, hub)
     parent = os.getppid()
-    server = uvicorn_server(service.app, config, service.quick.answer)
+    server = uvicorn_server(service.app, config, service.quick.answer, service.observer)
     loop = asyncio.get_running_loop()
 
     def drain() -> None:

@@ -12,12 +12,13 @@ from trivet.exact.key import Pairs
 from trivet.middleware.headers import RawHeaders, deciding, names_transport
 from trivet.middleware.routing import Target
 from trivet.policies.directives import Directives
+from trivet.policies.header_names import weight
 from trivet.policies.model import ExactSettings
 from trivet.policies.tenants import Identified
 
 _MOST: Final = 512
-_LONGEST: Final = 4096
-"""Bytes of target, model and headers beyond which nothing is remembered: callers choose them."""
+_HEAVIEST: Final = 8192
+"""Bytes of memory of a place beyond which nothing is remembered: callers choose it."""
 
 _Place = tuple[int, str, str, tuple[tuple[bytes, bytes], ...]]
 """Caller, path and query as they came, model, deciding headers."""
@@ -55,8 +56,7 @@ class TermsMemo:
     def keep(self, place: _Place, terms: Terms) -> None:
         """Remember, unless a policy goes by a header that places are not told apart by."""
         _, arrived, model, headers = place
-        size = sum([len(name) + len(value) for name, value in headers])
-        if len(arrived) + len(model) + size > _LONGEST:
+        if len(arrived) + len(model) + weight(headers) > _HEAVIEST:
             return
         if names_transport(terms.settings.key_headers):
             return

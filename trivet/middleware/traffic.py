@@ -19,8 +19,10 @@ from trivet.errors import StoreError
 from trivet.exact.entry import Entry
 from trivet.messages import Usage
 from trivet.middleware.call import Call
+from trivet.middleware.prompt_record import PromptRecorder
 from trivet.middleware.traffic_file import DEFAULT, Rotation, TrafficFile
 from trivet.middleware.traffic_line import Ended, line_of
+from trivet.policies.model import TenantPolicy
 from trivet.policies.traffic import write_line
 
 _BATCH = 256
@@ -30,6 +32,11 @@ _log = structlog.get_logger("trivet")
 
 Price = Callable[[str, str, Usage], float | None]
 """US dollars by the model that served, the upstream's name, and the usage."""
+
+
+def recorded(policy: TenantPolicy) -> bool:
+    """Whether a tenant's requests are recorded."""
+    return policy.semantic.record or policy.prefix.record
 
 
 class TrafficCounts(NamedTuple):
@@ -68,6 +75,7 @@ class TrafficLog:
         """The file and the thread are there from the first recorded request on."""
         self._file = TrafficFile(path, rotation)
         self._secret = secret
+        self._prompts = PromptRecorder(secret)
         self._price = price
         self._waiting = waiting
         self._jobs: queue.Queue[_Job | None] = queue.Queue(waiting.requests)
@@ -94,7 +102,7 @@ class TrafficLog:
         `at` is when it arrived, in Unix seconds; `entry` is the answer that was served from the
         cache, or recorded while it passed by. The call may not be changed any more.
         """
-        if not call.policy.semantic.record or self._closed:
+        if self._closed or not recorded(call.policy):
             return
         note = call.note
         size = len(call.request.forward) + len(call.request.canonical)
@@ -169,7 +177,7 @@ class TrafficLog:
 
     def _line(self, job: _Job) -> bytes:
         try:
-            return write_line(line_of(job.call, job.ended, self._secret))
+            return write_line(line_of(job.call, job.ended, self._secret, self._prompts))
         except Exception as error:
             # A boundary: whatever a body holds, the lines after this one are written.
             self._fail(1, type(error).__name__)

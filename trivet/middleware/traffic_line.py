@@ -11,6 +11,7 @@ from trivet.messages import Usage
 from trivet.middleware.asking import asked_of, may_write, principal_of, rest_of
 from trivet.middleware.call import Call, Note
 from trivet.middleware.dialects.texts import answer_text
+from trivet.middleware.prompt_record import PromptRecorder
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.traffic import RecordedAnswer, RecordedExact, RecordedUsage, Traffic
 from trivet.semantic.asked import Asked
@@ -31,7 +32,9 @@ class Ended:
     """US dollars of the answer's usage."""
 
 
-def line_of(call: Call, ended: Ended, secret: bytes) -> Traffic:
+def line_of(
+    call: Call, ended: Ended, secret: bytes, prompts: PromptRecorder | None = None
+) -> Traffic:
     """The record of a call that has ended. Texts are in it only where the policy says so.
 
     `secret` is the deployment's. Parses the request anew: meant for a thread.
@@ -54,6 +57,7 @@ def line_of(call: Call, ended: Ended, secret: bytes) -> Traffic:
         principal=principal_of(call, secret),
         may_write=may_write(call),
         answer=_answer(call.note, ended, with_text=with_text),
+        prompt=None if prompts is None else prompts.record(call),
     )
 
 
@@ -104,10 +108,11 @@ def _usage(usage: Usage | None) -> RecordedUsage | None:
         usage.output_tokens,
         usage.cache_read_tokens,
         usage.cache_write_tokens,
+        usage.cache_write_long_tokens,
     )
     if min(counts) < 0:
         return None
-    names = ("input", "output", "cache_read", "cache_write")
+    names = ("input", "output", "cache_read", "cache_write", "cache_write_long")
     return RecordedUsage(**dict(zip(names, counts, strict=True)))
 
 

@@ -6,10 +6,12 @@ and of the process's memory than the rest of the miss path can spare, and httpx 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from trivet.errors import UpstreamError
+from trivet.messages import Usage
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.headers import RawHeaders
 from trivet.middleware.http_client.client import HttpClient, Limits, Response
@@ -23,6 +25,13 @@ from trivet.middleware.http_client.errors import (
 )
 from trivet.middleware.http_client.request import Body, root_of, write_request
 from trivet.middleware.signed_tenant import TenantSigner
+from trivet.middleware.usage_tap import NOTHING, Told
+
+if TYPE_CHECKING:
+    from trivet.middleware.call import Call
+    from trivet.middleware.fleets import Fleets
+    from trivet.middleware.metering import Meter
+    from trivet.middleware.way import Way
 
 
 def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
@@ -40,6 +49,10 @@ class UpstreamResponse:
     status: int
     headers: RawHeaders
     _response: Response
+    meter: Meter | None = None
+    """Reads what the answer cost; None where nobody asks."""
+    left: Callable[[], None] | None = None
+    """To be called once, when the answer is closed."""
 
     @property
     def media_type(self) -> str:
@@ -54,9 +67,11 @@ class UpstreamResponse:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises `UpstreamError` if it breaks off."""
-        read_some = self._response.read_some
+        read_some, meter = self._response.read_some, self.meter
         try:
             while chunk := await read_some():
+                if meter is not None:
+                    meter.take(chunk)
                 yield chunk
         except HttpError as error:
             raise _broken_off(error) from None
@@ -65,17 +80,50 @@ class UpstreamResponse:
         """The whole body. Raises `UpstreamError` if it breaks off."""
         return b"".join([chunk async for chunk in self.chunks()])
 
+    def settle(self, usage: Usage | None, model: str) -> None:
+        """Whoever read the whole answer says what it cost: it is not looked at again."""
+        if self.meter is not None:
+            self.meter.settle(usage, model)
+
+    def told(self) -> Told:
+        """What the answer cost, as far as it was read."""
+        return NOTHING if self.meter is None else self.meter.told()
+
     def close(self) -> None:
         """Give the connection back if the whole answer has arrived, else close it."""
         self._response.close()
+        if self.meter is not None:
+            self.meter.end()
+        if self.left is not None:
+            left, self.left = self.left, None
+            left()
+
+
+class Sender(Protocol):
+    """Who sends requests to upstreams."""
+
+    def ask(self, call: Call, body: bytes) -> Awaitable[UpstreamResponse]:
+        """Send a call's `body`. The awaitable raises `UpstreamError`."""
+        ...
+
+    def send(
+        self, upstream: UpstreamConfig, method: str, target: str, headers: RawHeaders, body: bytes
+    ) -> Awaitable[UpstreamResponse]:
+        """Send a chat request of the proxy's own. The awaitable raises `UpstreamError`."""
+        ...
 
 
 class UpstreamClient:
     """Connections to all upstreams, for one event loop."""
 
-    def __init__(self, signer: TenantSigner | None = None) -> None:
+    def __init__(self, signer: TenantSigner | None = None, fleets: Fleets | None = None) -> None:
         self._client = HttpClient()
         self._signer = signer
+        self._fleets = fleets
+
+    def ask(self, call: Call, body: bytes) -> Awaitable[UpstreamResponse]:
+        """Send a call's `body` as it is. The awaitable raises `UpstreamError`."""
+        return self.send(call.upstream, "POST", call.target, call.headers, body)
 
     async def send(
         self,
@@ -84,23 +132,46 @@ class UpstreamClient:
         target: str,
         headers: RawHeaders,
         body: Body,
+        way: Way | None = None,
     ) -> UpstreamResponse:
         """Send one request and wait for the answer's head.
 
-        `target` is the path with its query, as it came. Raises `UpstreamError`, and whatever an
-        iterated body raises. A kept connection that the upstream closed before it answered is
-        replaced once: that request was not read.
+        `target` is the path with its query, as it came; `way` is for an upstream with replicas.
+        Raises `UpstreamError`, and whatever an iterated body raises. A kept connection that the
+        upstream closed before it answered is replaced once: that request was not read.
         """
         if self._signer is not None:
             headers = self._signer.signed(upstream, headers, body)
+        if upstream.replicas and self._fleets is not None:
+            sent = (method, target, headers, body)
+            return await self._fleets.send(
+                upstream, sent, way, lambda root: self.send_to(upstream, root, *sent)
+            )
+        return await self.send_to(upstream, upstream.root, method, target, headers, body)
+
+    async def send_to(
+        self,
+        upstream: UpstreamConfig,
+        base: str,
+        method: str,
+        target: str,
+        headers: RawHeaders,
+        body: Body,
+    ) -> UpstreamResponse:
+        """Send one request to the server at `base`, signed as it is. Raises `UpstreamError`."""
         limits = Limits(upstream.connect_timeout, upstream.read_timeout)
         try:
-            root = root_of(upstream.root)
+            root = root_of(base)
             request = write_request(root, method, target, headers, body)
             response = await self._client.send(root.origin, request, limits)
         except HttpError as error:
             raise _no_answer(upstream.name, error) from None
         return UpstreamResponse(response.status, response.headers, response)
+
+    def told(self, upstream: UpstreamConfig, way: Way | None, cached: int) -> None:
+        """An answer said how many tokens of its prompt were cached; `way` is its request's."""
+        if way is not None and self._fleets is not None:
+            self._fleets.told(upstream, way, cached)
 
     async def close(self) -> None:
         """Close every connection."""

@@ -60,6 +60,8 @@ class Visit:
     """It is known not to have come before."""
     asked: Asked | None = None
     """What the tier was asked about this very request already."""
+    called: str = ""
+    """What the request's route is called in figures; empty while it is not known."""
     call: Call | None = None
     """What the request was decided to be, for its record."""
 

@@ -18,7 +18,7 @@ class Fitted(Section):
     """A logistic layer over the verifier's log odds and its numbers about a pair.
 
     Log odds: `intercept + trust * odds + sum of weight * z`, where z is (number - mean) / scale,
-    held within 5 of 0.
+    held within 5 of 0; and `contradicted` where a number of the one text contradicts the other.
     """
 
     features: FeatureSet
@@ -26,7 +26,9 @@ class Fitted(Section):
     """How many it was fitted to."""
     intercept: Finite
     trust: Finite
-    """Weight of the verifier's log odds; 1 where only it counts."""
+    """Weight of the verifier's log odds."""
+    contradicted: Finite = -60.0
+    """As good as a veto, where a file does not say."""
     weights: tuple[Finite, ...] = Field(min_length=1)
     means: tuple[Finite, ...]
     scales: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...]

@@ -7,6 +7,7 @@ a header too many in the key costs a hit, one too few gives a caller's answer to
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -75,8 +76,8 @@ _SCOPE: Final = re.compile(
 )
 
 HOP_BY_HOP: Final = frozenset(
-    b"""connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer
-    transfer-encoding upgrade""".split()
+    b"""connection http2-settings keep-alive proxy-authenticate proxy-authorization proxy-connection
+    te trailer transfer-encoding upgrade""".split()
 )
 """Fields that end at the next hop (RFC 9110 section 7.6.1)."""
 _WISHES: Final = frozenset((b"cache-control", b"pragma"))
@@ -105,6 +106,14 @@ _STEERING_NAMES: Final = frozenset(
         b"extra-parameters",
     )
 )
+
+_FIELD_WEIGHT: Final = 160
+"""Bytes of a pair of two short `bytes` in CPython 3.11, with its place in a tuple."""
+
+
+def weight(fields: Iterable[tuple[bytes, bytes]]) -> int:
+    """Bytes of memory that header fields take, about: many empty ones are not light."""
+    return sum([len(name) + len(value) + _FIELD_WEIGHT for name, value in fields])
 
 
 @lru_cache(maxsize=512)

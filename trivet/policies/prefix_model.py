@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationError, WrapValidator
 
 from trivet.policies.model_base import Seconds, Section
 
 MarkPlace = Literal["tools", "system", "history", "last"]
 """Where a breakpoint may stand: the end of the tools, of the stable system part, of the history
 before the newest user turn, and of the whole prompt."""
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return pattern
 
 
 class PrefixRepairs(Section):
@@ -23,7 +33,7 @@ class PrefixRepairs(Section):
     tool_json: bool = Field(
         default=False, description="Keys of tool definitions in one order, spacing removed."
     )
-    move_lines: tuple[str, ...] = Field(
+    move_lines: tuple[Annotated[str, AfterValidator(_compiles)], ...] = Field(
         default=(),
         max_length=16,
         description="Regular expressions: a line of the system prompt that one of them matches "
@@ -45,6 +55,15 @@ class KeepWarm(Section):
     )
 
 
+def _mark(value: Any, read: Callable[[Any], Any]) -> Any:
+    """One finding in place of one for each kind of value."""
+    try:
+        return read(value)
+    except ValidationError:
+        places = ", ".join(get_args(MarkPlace))
+        raise ValueError(f"has to be auto, never, or a list out of {places}") from None
+
+
 class PrefixPolicy(Section):
     """How a tenant's model calls use the upstream's prefix cache. It never changes an answer."""
 
@@ -53,7 +72,7 @@ class PrefixPolicy(Section):
         description="Whether Trivet asks for caching. Salts that keep tenants apart are sent "
         "even where it is off.",
     )
-    mark: Literal["auto", "never"] | tuple[MarkPlace, ...] = Field(
+    mark: Annotated[Literal["auto", "never"] | tuple[MarkPlace, ...], WrapValidator(_mark)] = Field(
         default="auto",
         description="Breakpoints for providers that take them. `auto` marks what was seen to be "
         "stable; a list marks these places. A request that has marks of its own gets none.",
@@ -70,5 +89,10 @@ class PrefixPolicy(Section):
     keep_text: bool = Field(
         default=False,
         description="Whether the layout doctor may show the text around a break; it keeps hashes "
-        "and numbers otherwise.",
+        "and numbers otherwise. Recorded traffic then holds whole request bodies too.",
+    )
+    record: bool = Field(
+        default=False,
+        description="Record model calls, with the shape of their prompts, for `trivet prefix "
+        "report`; `semantic.record` does so too.",
     )

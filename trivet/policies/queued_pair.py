@@ -40,6 +40,9 @@ class QueuedPair(Section):
     threshold: float | None = None
     id: str = ""
     """Of the record that `a` is: what feedback names."""
+    draw: str = ""
+    """Names the hit where a person judges, for `POST /trivet/verdicts`; empty where no verdict is
+    waited for."""
     at: float = 0.0
     """When it was judged, in Unix seconds."""
 

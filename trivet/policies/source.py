@@ -8,12 +8,18 @@ from pathlib import Path
 
 from trivet.errors import ConfigError
 from trivet.policies.loader import load
-from trivet.policies.settling import Settling, state_of
+from trivet.policies.settling import PAUSE_S, FileState, Settling, state_of
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, PolicySet, TenantDirectory
 from trivet.telemetry import PolicyReload
 
 _LOOK_MS = 500
 """How often the watch looks whether the directory is still the same one."""
+_PATIENCE_S = 5.0
+"""How long who asks for a reload waits for files that go on changing."""
+_RESTLESS = (
+    "The policy files are being changed. They are read once they have stayed the same "
+    f"for {PAUSE_S:g} second."
+)
 
 
 class PolicySource:
@@ -56,6 +62,20 @@ class PolicySource:
             return PolicyReload(False, self.current.version, len(error.problems), detail=str(error))
         self.problem = None
         return PolicyReload(True, self.current.version, 0)
+
+    async def reload_at_rest(self, pause_s: float = PAUSE_S) -> PolicyReload:
+        """`reload`, once the files have stayed the same for `pause_s`; at once where they are
+        those that were read last. Where they go on changing, the old set is kept."""
+        for _ in range(max(1, round(_PATIENCE_S / pause_s))):
+            seen = self._now()
+            if seen != self._read:
+                await asyncio.sleep(pause_s)
+                if self._now() != seen:
+                    continue
+            result = self._reload_unstirred()
+            if result is not None:
+                return result
+        return PolicyReload(False, self.current.version, 1, detail=_RESTLESS)
 
     async def watch(self) -> AsyncIterator[PolicyReload]:
         """Reload whenever something in the directory has changed and is at rest again (see
@@ -105,14 +125,23 @@ class PolicySource:
         """The result of a reload, where it is time for one."""
         if self._directory is None or not settling.settled():
             return []
-        before = self.tenants, self.problem
-        result = self.reload()
-        if state_of(self._directory) != self._read:
-            # Somebody wrote while they were read.
-            self.tenants, self.problem = before
+        result = self._reload_unstirred()
+        if result is None:
             settling.stir()
             return []
         return [result]
+
+    def _reload_unstirred(self) -> PolicyReload | None:
+        """`reload`; None, with the old set kept, where somebody wrote meanwhile."""
+        before = self.tenants, self.problem
+        result = self.reload()
+        if self._now() != self._read:
+            self.tenants, self.problem = before
+            return None
+        return result
+
+    def _now(self) -> tuple[FileState, ...] | None:
+        return None if self._directory is None else state_of(self._directory)
 
     def _build(self) -> TenantDirectory:
         policies = UNDECLARED

@@ -13,7 +13,7 @@ from typing import Literal
 
 from trivet.canonical import mac, sha256
 from trivet.errors import ConfigError, Problem
-from trivet.policies.header_names import API_KEY_HEADERS, is_identity
+from trivet.policies.header_names import API_KEY_HEADERS, is_identity, weight
 from trivet.policies.model import TenantPolicy
 from trivet.policies.nodes import Position, Source, field_path
 
@@ -22,7 +22,8 @@ How = Literal["key", "gateway", "own", "anonymous", "chosen"]
 ANONYMOUS = "anonymous"
 _OWN_KEY = b"tvt_"
 _MEMO_ENTRIES = 1024
-_MEMO_TEXT = 2048
+_MEMO_WEIGHT = 4096
+"""Bytes of memory; what is heavier is not remembered: callers choose it."""
 _TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RESERVED = re.compile(r"anonymous|key-.*|gateway-.*", re.DOTALL)
 _LABEL_TAG = b"trivet-tenant-v1"
@@ -173,7 +174,7 @@ class TenantDirectory:
         return None if policy is None else self._identified(policy, "chosen", ())
 
     def _remember(self, shown: _Shown, found: Identified | None) -> Identified | None:
-        if found is None or sum(len(value) for _, value in shown) > _MEMO_TEXT:
+        if found is None or weight(shown) > _MEMO_WEIGHT:
             return found
         if len(self._memo) >= _MEMO_ENTRIES:
             del self._memo[next(iter(self._memo))]

@@ -7,9 +7,9 @@ What is equal in them was equal in the requests, within one secret.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
 
 from trivet.errors import ConfigError, Problem
 from trivet.messages import Api
@@ -27,6 +27,8 @@ class RecordedUsage(Section):
     output: int = Field(ge=0)
     cache_read: int = Field(default=0, ge=0)
     cache_write: int = Field(default=0, ge=0)
+    cache_write_long: int = Field(default=0, ge=0)
+    """Of `cache_write`, those of the provider's longer lifetime."""
 
 
 class RecordedAnswer(Section):
@@ -63,6 +65,65 @@ class RecordedExact(Section):
     """How many answers are collected and drawn from; None for one."""
 
 
+_SHORT = r"^([0-9a-f]{16})?$"
+Digest8 = Annotated[str, StringConstraints(pattern=_SHORT)]
+Step = str | Annotated[int, Field(ge=0)]
+
+
+class RecordedPart(Section):
+    """One part of a prompt, without its text. Digests are keyed; guises say of which form of the
+    text a digest is (`trivet.prefix.fingerprint`)."""
+
+    level: Literal["tools", "system", "messages"]
+    place: tuple[Step, ...]
+    kind: str = Field(max_length=32)
+    role: str = Field(default="", max_length=32)
+    tokens: int = Field(ge=0, le=1 << 40)
+    """Estimated."""
+    mark: str | None = Field(default=None, max_length=16)
+    """TTL of the breakpoint that it carried when it was sent; empty for the default one."""
+    digest: str = Field(pattern=r"^[0-9a-f]{32}$")
+    length: int = Field(default=0, ge=0)
+    """Characters of its text."""
+    guises: tuple[Digest8, ...] = ()
+    """Masked, squeezed, words, keys, sets."""
+    name: Digest8 = ""
+    """Of a tool's name."""
+    fields: dict[str, Digest8] = Field(default_factory=dict)
+    spans: tuple[tuple[int, int, str, int], ...] = ()
+    """Volatile pieces: first and last character, kind, and 32 bits of a digest."""
+
+
+class RecordedSetting(Section):
+    """A field beside the prompt that its prefix depends on."""
+
+    level: Literal["tools", "system", "messages"]
+    name: str = Field(max_length=32)
+    value: Digest8
+    fields: dict[str, Digest8] = Field(default_factory=dict)
+
+
+class RecordedPrompt(Section):
+    """The shape of a prompt that went to a model."""
+
+    route: str = ""
+    """The Trivet-Route header, or the API where there was none."""
+    upstream: str = ""
+    cache: str = ""
+    """Whose prefix cache it was taken for: `anthropic`, `openai`, ...; empty if that is not
+    known."""
+    parts: tuple[RecordedPart, ...] = ()
+    settings: tuple[RecordedSetting, ...] = ()
+    automatic: str | None = None
+    """TTL of the breakpoint that moves along, where one was asked for."""
+    mode: str = ""
+    ttl: str = ""
+    retention: str = ""
+    body: str | None = None
+    """The request's body as it came; None where the policy does not keep it
+    (`prefix.keep_text`), or it is too large."""
+
+
 class Traffic(Section):
     """One recorded request."""
 
@@ -88,6 +149,8 @@ class Traffic(Section):
     may_write: bool = True
     """Whether the policy lets this user write entries that others get."""
     answer: RecordedAnswer
+    prompt: RecordedPrompt | None = None
+    """None for what no model was asked, and in files of older versions."""
 
 
 def write_line(row: Traffic) -> bytes:

@@ -20,6 +20,13 @@ Place = tuple[str | int, ...]
 """The way to a part in the body: `("messages", 3, "content", 0)`."""
 
 
+class NativeApi(StrEnum):
+    """APIs that no dialect reads, whose prompts have an outline all the same (`native_outline`)."""
+
+    GENERATE = "generate-content"
+    CONVERSE = "converse"
+
+
 class Level(StrEnum):
     """The three stretches of a prompt, in their order."""
 
@@ -63,12 +70,19 @@ class Setting(NamedTuple):
 class Outline(NamedTuple):
     """A whole prompt."""
 
-    api: Api
+    api: Api | NativeApi
     model: str
     parts: tuple[Part, ...]
     settings: tuple[Setting, ...] = ()
     automatic: Mark | None = None
     """The caller asked for the breakpoint that moves with the conversation."""
+    mode: str = ""
+    """`prompt_cache_options.mode` (OpenAI) as written: `explicit` means no breakpoint but those in
+    the parts."""
+    ttl: str = ""
+    """`prompt_cache_options.ttl` (OpenAI) as written: of the breakpoints that name none."""
+    retention: str = ""
+    """`prompt_cache_retention` (OpenAI) as written."""
 
     @property
     def tokens(self) -> int:
@@ -93,7 +107,8 @@ def outline_of(api: Api, body: Mapping[str, Any]) -> Outline:
     """
     settings = _settings(api, body)
     parts = tuple(_PARTS.get(api, _no_parts)(body))
-    return Outline(api, str(body.get("model", "")), parts, settings, _mark(body))
+    asked = _cache_options(body)
+    return Outline(api, str(body.get("model", "")), parts, settings, _mark(body), *asked)
 
 
 def chain(outline: Outline) -> tuple[bytes, ...]:
@@ -101,21 +116,28 @@ def chain(outline: Outline) -> tuple[bytes, ...]:
     model included. Equal digests: equal prefixes up to there."""
     made = []
     parent = digest(b"trivet-outline", outline.api.encode(), _text(outline.model))
-    level: Level | None = None
+    reached = 0
     for part in outline.parts:
-        if part.level is not level:
-            level = part.level
-            parent = _enter(parent, level, outline.settings)
-        parent = digest(parent, part.kind.encode(), _text(part.role), part.content)
+        depth = LEVELS.index(part.level) + 1
+        if depth > reached:
+            parent = enter(parent, LEVELS[reached:depth], outline.settings)
+            reached = depth
+        parent = digest(parent, _text(part.kind), _text(part.role), part.content)
         made.append(parent)
     return tuple(made)
 
 
-def _enter(parent: bytes, level: Level, settings: Sequence[Setting]) -> bytes:
+LEVELS: Final = tuple(Level)
+"""In the order in which they are read."""
+
+
+def enter(parent: bytes, levels: Sequence[Level], settings: Sequence[Setting]) -> bytes:
+    """The digest before the first part of the last of `levels`, which come after `parent`: a level
+    without parts has settings all the same."""
     own = [
-        item for one in settings if one.level is level for item in (one.name.encode(), one.value)
+        item for one in settings if one.level in levels for item in (one.name.encode(), one.value)
     ]
-    return digest(parent, level.encode(), *own)
+    return digest(parent, levels[-1].encode(), *own)
 
 
 def _no_parts(body: Mapping[str, Any]) -> Iterator[Part]:
@@ -180,7 +202,7 @@ def _message(level: Level, place: Place, message: Any) -> Iterator[Part]:
     role = message["role"] if isinstance(message.get("role"), str) else ""
     content = message.get("content")
     if not isinstance(content, list):
-        kind = "text" if "content" in message else str(message.get("type", "call"))
+        kind = "text" if "content" in message else _kind(message.get("type", "call"))
         yield _part(level, place, (kind, role), message)
         return
     yield from _blocks(level, (*place, "content"), role, content)
@@ -197,9 +219,16 @@ def _blocks(level: Level, place: Place, role: str, content: Any) -> Iterator[Par
         yield _part(level, place, ("text", role), content)
         return
     for index, block in enumerate(content):
-        kind = block.get("type") if isinstance(block, dict) else None
-        shown = _KINDS.get(kind, kind) if isinstance(kind, str) else "text"
-        yield _part(level, (*place, index), (shown, role), block)
+        kind = _kind(block.get("type", "text") if isinstance(block, dict) else "text")
+        yield _part(level, (*place, index), (kind, role), block)
+
+
+def _kind(given: Any) -> str:
+    """A word of the APIs: a caller's own could be anything, and kinds are shown and recorded."""
+    if not isinstance(given, str):
+        return "other"
+    kind = _KINDS.get(given, given)
+    return kind if kind in _KNOWN_KINDS else "other"
 
 
 _KINDS: Final = {
@@ -211,6 +240,22 @@ _KINDS: Final = {
     "file": "document",
     "redacted_thinking": "thinking",
 }
+# fmt: off
+_KNOWN_KINDS: Final = frozenset(
+    {
+        "text", "image", "audio", "input_audio", "video", "document", "tool", "tool_use",
+        "tool_result", "thinking", "reasoning", "refusal", "call", "message", "function_call",
+        "function_call_output", "custom_tool_call", "custom_tool_call_output", "computer_call",
+        "computer_call_output", "local_shell_call", "local_shell_call_output", "shell_call",
+        "shell_call_output", "apply_patch_call", "apply_patch_call_output", "web_search_call",
+        "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call",
+        "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "item_reference",
+        "compaction", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
+        "web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result",
+        "search_result", "container_upload", "tool_reference",
+    }
+)
+# fmt: on
 
 
 def _part(level: Level, place: Place, named: tuple[str, str], value: Any) -> Part:
@@ -234,7 +279,26 @@ def _mark(value: Any) -> Mark | None:
         if isinstance(found, dict):
             ttl = found.get("ttl")
             return Mark(ttl if isinstance(ttl, str) else "")
+    return _mark_within(value)
+
+
+def _mark_within(block: Mapping[str, Any]) -> Mark | None:
+    """A breakpoint on what a tool result or a document consists of: it counts like any other."""
+    source = block.get("source")
+    for within in (block.get("content"), source if isinstance(source, Mapping) else None):
+        pieces = within if isinstance(within, list) else (within,)
+        for piece in pieces:
+            if isinstance(piece, Mapping) and (found := _mark(piece)) is not None:
+                return found
     return None
+
+
+def _cache_options(body: Mapping[str, Any]) -> tuple[str, str, str]:
+    options = body.get("prompt_cache_options")
+    given = options if isinstance(options, Mapping) else {}
+    found = (given.get("mode"), given.get("ttl"), body.get("prompt_cache_retention"))
+    mode, ttl, retention = (one if isinstance(one, str) else "" for one in found)
+    return mode, ttl, retention
 
 
 _SETTINGS: Final[Mapping[Api, tuple[tuple[Level, str], ...]]] = {

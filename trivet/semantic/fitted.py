@@ -1,7 +1,9 @@
 """The chain `fitted`: a logistic layer of the tenant's own over what the shipped verifier sees.
 
 Its weights are in a calibration (`trivet.policies.fitted`), which `trivet eval calibrate` writes.
-What the verifier vetoes stays vetoed, whatever the weights.
+A command against a question, and a text that is too long, stay vetoed whatever the weights. A
+number that is contradicted has a weight of its own in place of the verifier's veto: in some
+tenants' pairs half of the questions that differ in a number ask the same.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from trivet.errors import ConfigError, Problem
 from trivet.policies.fitted import FeatureSet, Fitted
 from trivet.semantic.features import GROUPS, analyse, features
 from trivet.semantic.types import TextPair, Verdict
-from trivet.semantic.verify import TrainedVerifier, blend, objections_to, squash
+from trivet.semantic.verify import TrainedVerifier, blend, first, objections_to, squash
 
 _FEW = 2
+_NUMBER = "number"
+_VETOES = frozenset({"act", "length"})
 _WIDEST = 5.0
 """In scales: how far from the mean a number can be and still count for more."""
 
@@ -37,12 +41,15 @@ class Evidence:
     odds: Numbers
     """The verifier's log odds, before they come in steps. Of shape (n,)."""
     vetoes: tuple[str | None, ...]
-    """What the verifier vetoes a pair for."""
+    """What no weight can undo."""
+    contradicted: NDArray[np.bool_]
+    """Whether the verifier vetoes a pair for its numbers. Of shape (n,)."""
 
     def some(self, which: Sequence[int] | NDArray[np.intp]) -> Evidence:
         """That about the pairs at these places."""
         at = np.asarray(which, dtype=np.intp)
-        return Evidence(self.numbers[at], self.odds[at], tuple(self.vetoes[n] for n in at))
+        vetoes = tuple(self.vetoes[n] for n in at)
+        return Evidence(self.numbers[at], self.odds[at], vetoes, self.contradicted[at])
 
 
 class Reader(TrainedVerifier):
@@ -52,16 +59,23 @@ class Reader(TrainedVerifier):
         """The evidence about each pair, in order."""
         analysed = [analyse(pair) for pair in pairs]
         if not analysed:
-            return Evidence(np.zeros((0, len(number_groups()))), np.zeros(0), ())
+            nothing = np.zeros((0, len(number_groups())))
+            return Evidence(nothing, np.zeros(0), (), np.zeros(0, dtype=bool))
         seen = np.stack([features(pair) for pair in analysed])
         margins = self._trees.margin(seen)
         raised = [blend(pair, margin) for pair, margin in zip(analysed, margins, strict=True)]
-        objects = [float(bool(objections_to(pair))) for pair in analysed]
-        vetoes = tuple(
-            self._verdict(pair, margin).veto for pair, margin in zip(analysed, margins, strict=True)
+        objections = [objections_to(pair) for pair in analysed]
+        objects = [float(bool(found)) for found in objections]
+        contradicted = [
+            self._verdict(pair, margin).veto == _NUMBER
+            for pair, margin in zip(analysed, margins, strict=True)
+        ]
+        return Evidence(
+            np.column_stack([objects, seen.astype(np.float64)]),
+            self._slope * np.array(raised) + self._offset,
+            tuple(first(name for name in found if name in _VETOES) for found in objections),
+            np.array(contradicted),
         )
-        numbers = np.column_stack([objects, seen.astype(np.float64)])
-        return Evidence(numbers, self._slope * np.array(raised) + self._offset, vetoes)
 
 
 @cache
@@ -93,7 +107,8 @@ def standardised(numbers: Numbers, layer: Fitted) -> Numbers:
 def fitted_odds(evidence: Evidence, layer: Fitted) -> Numbers:
     """The layer's log odds of each pair."""
     z = standardised(evidence.numbers, layer)
-    return np.asarray(layer.intercept + layer.trust * evidence.odds + z @ np.array(layer.weights))
+    odds = layer.intercept + layer.trust * evidence.odds + z @ np.array(layer.weights)
+    return np.asarray(odds + layer.contradicted * evidence.contradicted)
 
 
 def heaviest(layer: Fitted) -> list[tuple[str, float]]:
@@ -125,7 +140,7 @@ class FittedVerifier:
         self.fingerprint = hashlib.sha256(own.encode()).hexdigest()
 
     def verify(self, pairs: Sequence[TextPair]) -> list[Verdict]:
-        """A probability for each pair; a veto where the shipped verifier has one."""
+        """A probability for each pair; a veto for an act, or a text that is too long."""
         evidence = self._reader.read(pairs)
         scores = map(squash, fitted_odds(evidence, self.layer).tolist())
         return [Verdict(score, veto) for score, veto in zip(scores, evidence.vetoes, strict=True)]

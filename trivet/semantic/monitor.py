@@ -12,15 +12,14 @@ import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Literal
 
 from trivet.errors import StoreError
-from trivet.policies.calibration import Calibration
 from trivet.policies.intents import Intent
 from trivet.policies.semantic_model import SemanticPolicy
+from trivet.semantic.beat import Beat, State
 from trivet.semantic.confidence import lower, upper
 from trivet.semantic.monitor_store import MOST, UNREADABLE, MonitorStore, Row, Update
-from trivet.semantic.tally import NOTHING, Cell, Counts, Rules, closing, contradicted, digest_of
+from trivet.semantic.tally import NOTHING, Cell, Counts, Digests, Rules, closing, contradicted
 from trivet.telemetry import Observer, SemanticAudit, SemanticState, StoreState, ignore
 
 _RULES = Rules()
@@ -39,7 +38,7 @@ _Tenant = tuple[str, str]
 
 
 class Monitor:
-    """Counts, judges and closes. For one event loop; nothing but `step` waits or raises."""
+    """Counts, judges and closes. For one event loop; only `step`, `hear` and `close` wait."""
 
     def __init__(
         self,
@@ -52,8 +51,10 @@ class Monitor:
         self._store = store
         self._observe = observer
         self._rules = rules
-        self._poll_s = poll_s
-        self._digests: dict[int, tuple[Calibration, str]] = {}
+        self._beat = Beat(self.step, poll_s, self._say)
+        self._turn = asyncio.Lock()
+        """Held by whoever writes to the store, or reads it."""
+        self._digest = Digests().of
         self._policies: dict[_Tenant, SemanticPolicy] = {}
         self._current: dict[str, str] = {}
         self._base: dict[Cell, Counts] = {}
@@ -67,10 +68,15 @@ class Monitor:
         self._cells: dict[_Tenant, dict[Cell, None]] = {}
         self._touched: dict[Cell, None] = {}
         self._sending: tuple[str, dict[Cell, Update]] | None = None
-        self._cursor, self._token = 0, ""
+        self._cursor, self._token = 0, "" if store is not None else secrets.token_hex(8)
         self._loaded = store is None
-        self._told: Literal["", "up", "down"] = ""
-        self._task: asyncio.Task[None] | None = None
+        self._heard: set[str] = set()
+        """Draws that a person judged, where no store knows: a person makes few of them."""
+
+    @property
+    def book(self) -> str:
+        """Names the store that the counts are in, or else this object. Empty until it is known."""
+        return self._token
 
     def looked(self, tenant: str, policy: SemanticPolicy, at: tuple[str, str], hit: bool) -> None:
         """A lookup ended. `at` is family and intent; `hit`: it was served, or a shadow would have
@@ -85,6 +91,21 @@ class Monitor:
         self._count(cell, Counts(audits=1, false_hits=int(not same)))
         self._tell(cell, judge, same)
         self._weigh(cell)
+
+    async def hear(
+        self, tenant: str, policy: SemanticPolicy, at: tuple[str, str], same: bool, draw: str
+    ) -> bool:
+        """A person judged the hit that was drawn as `draw`; `at` is family and intent.
+
+        Whether it is the first verdict on it: only that one counts, whichever process hears it.
+        Raises `StoreError`: whether it counted is not known, and it has to be given again.
+        """
+        cell = self._cell(tenant, policy, *at)
+        first = await self._add_once(draw, cell, Counts(audits=1, false_hits=int(not same)))
+        if first:
+            self._tell(cell, "person", same)
+            self._weigh(cell)
+        return first
 
     def reported(
         self, tenant: str, policy: SemanticPolicy, intent: str, wrong: bool, judge: str = "caller"
@@ -131,42 +152,28 @@ class Monitor:
 
     def start(self) -> None:
         """Begin to write and read in the background. Once."""
-        self._task = asyncio.create_task(self._run(), name="trivet-semantic-monitor")
+        self._beat.start("trivet-semantic-monitor")
 
     async def close(self) -> None:
         """Write what is left, once, and close the store."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await self._beat.stop()
         if self._store is not None:
-            with suppress(StoreError):
-                await self._send(self._store)
-            await self._store.close()
+            async with self._turn:
+                with suppress(StoreError):
+                    await self._send(self._store)
+                await self._store.close()
 
     async def step(self) -> None:
         """Weigh what was counted, write it, and read what others wrote. Raises `StoreError`."""
         await self._weigh_touched()
         if self._store is not None:
-            await self._send(self._store)
-            await self._read(self._store)
+            async with self._turn:
+                await self._send(self._store)
+                await self._read(self._store)
             await self._weigh_touched()
 
-    async def _run(self) -> None:
-        # A client library may swallow a cancellation: the loop ends all the same.
-        while self._task is not None:
-            try:
-                await self.step()
-                self._say("up", "")
-            except StoreError as error:
-                self._say("down", str(error))
-            except Exception as error:  # The next round may go well; serving goes on meanwhile.
-                self._say("down", f"internal: {type(error).__name__}: {error}")
-            await asyncio.sleep(self._poll_s)
-
-    def _say(self, state: Literal["up", "down"], reason: str) -> None:
-        if self._store is not None and state != self._told:
-            self._told = state
+    def _say(self, state: State, reason: str) -> None:
+        if self._store is not None:
             self._observe(StoreState("semantic-monitor", state, reason))
 
     def _known(self, tenant: str, policy: SemanticPolicy) -> _Tenant:
@@ -177,18 +184,6 @@ class Monitor:
         if tenant not in self._current:
             self._recalibrated(tenant, policy, known)
         return known
-
-    def _digest(self, policy: SemanticPolicy) -> str:
-        measured = policy.measured
-        if measured is None:
-            return ""
-        found = self._digests.get(id(measured))
-        if found is None or found[0] is not measured:
-            # The calibration is kept with its digest, so that its id stays its own.
-            if len(self._digests) >= 4096:
-                self._digests.clear()
-            found = self._digests[id(measured)] = measured, digest_of(measured)
-        return found[1]
 
     def _cell(self, tenant: str, policy: SemanticPolicy, family: str, intent: str) -> Cell:
         """Where a request is counted. `family` is `API:MODEL`."""
@@ -202,6 +197,22 @@ class Monitor:
         self._cells.setdefault(cell[:2], {})[cell] = None
         self._pending[cell] = self._pending.get(cell, NOTHING).plus(more)
         self._touched[cell] = None
+
+    async def _add_once(self, draw: str, cell: Cell, more: Counts) -> bool:
+        if self._store is None:
+            if draw in self._heard:
+                return False
+            self._heard.add(draw)
+            self._count(cell, more)
+            return True
+        async with self._turn:
+            # What is on its way is sent before: then the store has all that is known of the cell.
+            await self._send(self._store)
+            known = self._base.get(cell, NOTHING)
+            first = await self._store.add_once(draw, cell, Update(known, more))
+            with suppress(StoreError):  # The next step reads it.
+                await self._read(self._store)
+        return first
 
     def _total(self, cell: Cell) -> Counts:
         return self._base.get(cell, NOTHING).plus(self._pending.get(cell, NOTHING))

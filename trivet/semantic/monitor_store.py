@@ -16,6 +16,8 @@ UNREADABLE = "unreadable"
 """Why an intent is closed whose row was not written by this deployment, or was damaged: what it
 said is not known, and only another calibration has another row."""
 REASONS: frozenset[str] = frozenset(("", "bound", "economics", "reports", UNREADABLE))
+REMEMBERED_S = 100 * 86400
+"""How long a store remembers what was added once: longer than a draw's verdict is taken."""
 _DONE = 256
 
 
@@ -69,6 +71,13 @@ class MonitorStore(Protocol):
         """Add all or nothing. A batch that is given again, after an error, is added once."""
         ...
 
+    async def add_once(self, name: str, cell: Cell, update: Update) -> bool:
+        """Add to one cell, unless that was done under this name within `REMEMBERED_S`.
+
+        Whether it was done now.
+        """
+        ...
+
     async def changes(self, cursor: int) -> Changed:
         """What was written after `cursor`, oldest first. 0 is the beginning."""
         ...
@@ -99,6 +108,7 @@ class MemoryMonitorStore:
         self._rows: dict[Cell, tuple[int, Row]] = {}
         self._last = 0
         self._done: dict[str, None] = {}
+        self._once: set[str] = set()
 
     def name_of(self, cell: Cell) -> str:
         """See `MonitorStore.name_of`."""
@@ -112,9 +122,15 @@ class MemoryMonitorStore:
         if len(self._done) > _DONE:
             del self._done[next(iter(self._done))]
         for cell, update in updates.items():
-            self._last += 1
-            found = self._rows.pop(cell, None)
-            self._rows[cell] = self._last, applied(found and found[1], update)
+            self._put(cell, update)
+
+    async def add_once(self, name: str, cell: Cell, update: Update) -> bool:
+        """See `MonitorStore.add_once`."""
+        if name in self._once:
+            return False
+        self._once.add(name)
+        self._put(cell, update)
+        return True
 
     async def changes(self, cursor: int) -> Changed:
         """See `MonitorStore.changes`."""
@@ -123,3 +139,8 @@ class MemoryMonitorStore:
 
     async def close(self) -> None:
         """See `MonitorStore.close`."""
+
+    def _put(self, cell: Cell, update: Update) -> None:
+        self._last += 1
+        found = self._rows.pop(cell, None)
+        self._rows[cell] = self._last, applied(found and found[1], update)

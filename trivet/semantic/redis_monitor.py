@@ -18,7 +18,7 @@ from redis import exceptions as errors
 
 from trivet.errors import StoreError
 from trivet.semantic.monitor_codec import RowCodec
-from trivet.semantic.monitor_store import MOST, Changed, Update
+from trivet.semantic.monitor_store import MOST, REMEMBERED_S, Changed, Update
 from trivet.semantic.records import Sealer
 from trivet.semantic.redis_records import Link
 from trivet.semantic.tally import Cell
@@ -38,10 +38,11 @@ for at = 2, #ARGV do found[at - 1] = redis.call('HGET', base .. ':h', ARGV[at]) 
 return {redis.call('EXISTS', base .. ':b:' .. ARGV[1]), found}
 """
 # ARGV: a new token, the batch, its seconds, and for each row its name, what it was ('' for none)
-# and what it will be. Returns 0, and has done nothing, where a row was written meanwhile.
+# and what it will be. Returns 0, and has done nothing, where a row was written meanwhile, and 2
+# where the batch was stored already.
 _SET = """
 local base = KEYS[1]
-if redis.call('EXISTS', base .. ':b:' .. ARGV[2]) == 1 then return 1 end
+if redis.call('EXISTS', base .. ':b:' .. ARGV[2]) == 1 then return 2 end
 for at = 4, #ARGV, 3 do
     if (redis.call('HGET', base .. ':h', ARGV[at]) or '') ~= ARGV[at + 1] then return 0 end
 end
@@ -86,14 +87,11 @@ class RedisMonitorStore:
 
     async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
         """See `MonitorStore.add`."""
-        names = [self._codec.name(cell) for cell in updates]
-        async with self._writing:
-            for _ in range(_TRIES):
-                done, found = await self._eval(_GET, batch, *names)
-                if done or await self._set(batch, updates, found):
-                    return
-                await asyncio.sleep(uniform(0, _PAUSE_S))
-        raise StoreError("busy", "busy: other processes wrote the same rows again and again")
+        await self._add(batch, updates, _DONE_S)
+
+    async def add_once(self, name: str, cell: Cell, update: Update) -> bool:
+        """See `MonitorStore.add_once`."""
+        return await self._add(f"once:{name}", {cell: update}, REMEMBERED_S)
 
     async def changes(self, cursor: int) -> Changed:
         """See `MonitorStore.changes`."""
@@ -112,13 +110,28 @@ class RedisMonitorStore:
         """See `MonitorStore.close`."""
         await self._link.close()
 
-    async def _set(self, batch: str, updates: Mapping[Cell, Update], found: list[Any]) -> bool:
+    async def _add(self, batch: str, updates: Mapping[Cell, Update], done_s: int) -> bool:
+        """Whether the batch was stored now. It is remembered for `done_s` seconds."""
+        names = [self._codec.name(cell) for cell in updates]
+        async with self._writing:
+            for _ in range(_TRIES):
+                done, found = await self._eval(_GET, batch, *names)
+                if done:
+                    return False
+                rows = self._rows(updates, found)
+                stored = await self._eval(_SET, secrets.token_hex(8), batch, done_s, *rows)
+                if stored:
+                    return bool(stored == 1)
+                await asyncio.sleep(uniform(0, _PAUSE_S))
+        raise StoreError("busy", "busy: other processes wrote the same rows again and again")
+
+    def _rows(self, updates: Mapping[Cell, Update], found: list[Any]) -> list[str | bytes]:
+        """For each cell its name, its row before, and its row after."""
         flat: list[str | bytes] = []
         for (cell, update), before in zip(updates.items(), found, strict=True):
             after = self._codec.sealed_after(cell, before, update)
             flat += [self._codec.name(cell), before or b"", after]
-        token = secrets.token_hex(8)
-        return bool(await self._eval(_SET, token, batch, _DONE_S, *flat))
+        return flat
 
     async def _eval(self, script: str, *arguments: Any) -> Any:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from trivet.errors import StoreError
 from trivet.semantic.monitor_codec import RowCodec
-from trivet.semantic.monitor_store import MOST, Changed, Update
+from trivet.semantic.monitor_store import MOST, REMEMBERED_S, Changed, Update
 from trivet.semantic.records import Sealer
 from trivet.semantic.tally import Cell
 from trivet.sqlite_file import translate
@@ -36,6 +37,11 @@ CREATE TABLE file(token TEXT NOT NULL);
 INSERT INTO file VALUES(lower(hex(randomblob(8))));
 PRAGMA user_version = {_FORMAT};
 """
+# Not in the schema: a file of this format may have been made without it.
+_ONCE = (
+    "CREATE TABLE IF NOT EXISTS once(name TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS once_at ON once(at)",
+)
 _FIND = "SELECT CAST(row AS BLOB) FROM monitor WHERE name = ?"
 # Whatever somebody wrote into a cell, it is read: bytes that are no UTF-8 make no text.
 _NUMBERED = f"typeof(seq) = 'integer' AND seq < {1 << 62}"
@@ -66,6 +72,10 @@ class SqliteMonitorStore:
     async def add(self, batch: str, updates: Mapping[Cell, Update]) -> None:
         """See `MonitorStore.add`."""
         await self._run(lambda db: _add(db, self._codec, batch, updates))
+
+    async def add_once(self, name: str, cell: Cell, update: Update) -> bool:
+        """See `MonitorStore.add_once`."""
+        return await self._run(lambda db: _add_once(db, self._codec, name, cell, update))
 
     async def changes(self, cursor: int) -> Changed:
         """See `MonitorStore.changes`."""
@@ -131,12 +141,29 @@ def _add(
         return
     db.execute("DELETE FROM done WHERE id <= (SELECT max(id) FROM done) - ?", (_DONE,))
     for cell, update in updates.items():
-        name = codec.name(cell)
-        found = db.execute(_FIND, (name,)).fetchone()
-        db.execute(
-            f"INSERT OR REPLACE INTO monitor VALUES(?, ({_NEXT}), ?)",
-            (name, codec.sealed_after(cell, found and found[0], update)),
-        )
+        _put(db, codec, cell, update)
+
+
+def _add_once(
+    db: sqlite3.Connection, codec: RowCodec, name: str, cell: Cell, update: Update
+) -> bool:
+    for statement in _ONCE:
+        db.execute(statement)
+    now = int(time.time())
+    db.execute("DELETE FROM once WHERE at < ?", (now - REMEMBERED_S,))
+    if not db.execute("INSERT OR IGNORE INTO once VALUES(?, ?)", (name, now)).rowcount:
+        return False
+    _put(db, codec, cell, update)
+    return True
+
+
+def _put(db: sqlite3.Connection, codec: RowCodec, cell: Cell, update: Update) -> None:
+    name = codec.name(cell)
+    found = db.execute(_FIND, (name,)).fetchone()
+    db.execute(
+        f"INSERT OR REPLACE INTO monitor VALUES(?, ({_NEXT}), ?)",
+        (name, codec.sealed_after(cell, found and found[0], update)),
+    )
 
 
 class _Found(NamedTuple):

@@ -12,6 +12,7 @@ from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.confidence import audits_to_open, lower, upper
 
 Reason = Literal["", "bound", "economics", "reports"]
+_MOST_DIGESTS = 4096
 
 
 class Cell(NamedTuple):
@@ -68,6 +69,26 @@ def digest_of(calibration: Calibration | None) -> str:
     if calibration is None:
         return ""
     return sha256(calibration.model_dump_json().encode())[:16].hex()
+
+
+class Digests:
+    """Digests of policies' calibrations, each made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[Calibration, str]] = {}
+
+    def of(self, policy: SemanticPolicy) -> str:
+        """What `digest_of` says of the policy's calibration."""
+        measured = policy.measured
+        if measured is None:
+            return ""
+        found = self._made.get(id(measured))
+        if found is None or found[0] is not measured:
+            # The calibration is kept with its digest, so that its id stays its own.
+            if len(self._made) >= _MOST_DIGESTS:
+                self._made.clear()
+            found = self._made[id(measured)] = measured, digest_of(measured)
+        return found[1]
 
 
 def contradicted(counts: Counts, target: float, rules: Rules) -> bool:

@@ -201,6 +201,6 @@ def test_a_schema_beyond_a_bound_is_refused_before_it_is_compiled(
 ) -> None:
     made = grammars()
     monkeypatch.setattr(Grammars, "_vocabulary_table", None)
-    with pytest.raises(RequestError, match=r"response_format.*multipleOf.*1000") as refused:
+    with pytest.raises(RequestError, match=r"JSON schema.*multipleOf.*1000") as refused:
         made.start('{"type":"integer","multipleOf":99991}', SALT)
     assert (refused.value.status, refused.value.field) == (400, "response_format")

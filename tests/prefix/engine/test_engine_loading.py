@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import tiny_models
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, modeling_gguf_pytorch_utils
 
 from trivet.errors import ConfigError
-from trivet.prefix.engine.loading import load
+from trivet.prefix.engine.loading import _read_once, load
 
 
 @pytest.fixture
@@ -105,10 +106,9 @@ def test_a_folder_without_a_configuration_is_no_model(tmp_path: Path) -> None:
     refused(tmp_path, "no config.json")
 
 
-def test_a_folder_without_a_tokenizer_is_told(folder: Path) -> None:
-    for file in folder.glob("tokenizer*"):
-        file.unlink()
-    refused(folder, "cannot be loaded as a causal model")
+def test_a_folder_without_a_tokenizer_is_told_which_file_is_missing(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    refused(folder, "has no tokenizer: tokenizer.json is missing")
 
 
 def test_an_encoder_is_no_causal_model(folder: Path) -> None:
@@ -135,3 +135,12 @@ def test_code_that_comes_with_a_model_is_not_run(folder: Path, tmp_path: Path) -
     (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     refused(folder, "cannot be loaded as a causal model")
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_conversion_shows_its_bar_on_a_terminal_only() -> None:
+    before = modeling_gguf_pytorch_utils.tqdm
+    out = io.StringIO()
+    with _read_once():
+        assert list(modeling_gguf_pytorch_utils.tqdm([1, 2], file=out)) == [1, 2]
+    assert out.getvalue() == ""
+    assert modeling_gguf_pytorch_utils.tqdm is before

@@ -70,18 +70,50 @@ def test_a_pause_earns_nothing() -> None:
 
 
 def test_a_tenants_requests_come_in_their_order() -> None:
-    scheduler, _ = scheduler_of(step_tokens=100, max_running=3)
+    scheduler, _ = scheduler_of(step_tokens=100, max_running=2)
     added(scheduler, *(request(number, [number] * 9) for number in (1, 2, 3)))
     assert sizes(scheduler.plan(0.0)) == [(1, 9), (2, 9)]
 
 
-def test_one_tenants_requests_leave_places_to_the_others() -> None:
+def test_a_tenant_alone_takes_all_places_and_gives_one_back_at_once() -> None:
+    scheduler, pool = scheduler_of(max_running=8)
+    added(scheduler, *(request(number, [number], "a", most=99) for number in range(1, 9)))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 2, 3, 4, 5, 6, 7, 8]
+    added(scheduler, request(9, [9], "b", most=1))
+    assert sizes(step(scheduler))[-1] == (9, 1)
+    assert 8 not in scheduler.running
+    pool.check_integrity()
+
+
+def test_no_more_is_taken_back_than_was_lent() -> None:
     scheduler, _ = scheduler_of(max_running=8)
+    added(scheduler, *(request(number, [number], "a", most=99) for number in range(1, 9)))
+    step(scheduler)
+    for number, tenant in enumerate("bcd", 9):
+        added(scheduler, request(number, [number], tenant, most=99))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 2, 3, 4, 5, 6, 9, 10]
+
+
+def test_what_was_taken_back_is_lent_again_once_nobody_else_waits() -> None:
+    scheduler, _ = scheduler_of(max_running=4)
+    added(scheduler, *(request(number, [number], "a", most=99) for number in range(1, 5)))
+    step(scheduler)
+    added(scheduler, request(5, [5], "b", most=1))
+    step(scheduler)
+    assert [*scheduler.running] == [1, 2, 3]
+    step(scheduler)
+    assert [*scheduler.running] == [1, 2, 3, 4]
+
+
+def test_on_a_grid_the_last_quarter_of_the_places_is_kept() -> None:
+    scheduler, _ = scheduler_of(max_running=8, grid=SIZE)
     added(scheduler, *(request(number, [number], "a", most=99) for number in range(1, 9)))
     step(scheduler)
     assert [*scheduler.running] == [1, 2, 3, 4, 5, 6]
     added(scheduler, request(9, [9], "b", most=1))
-    assert sizes(step(scheduler))[-1] == (9, 1)
+    assert sizes(scheduler.plan(0.0))[-1] == (9, 1)
 
 
 def test_the_kept_places_are_for_tenants_that_run_nothing() -> None:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from trivet.errors import ConfigError
-from trivet.prefix.engine.serving import ServeOptions, _listening, run, shared_secret, size
+from trivet.prefix.engine.amounts import size
+from trivet.prefix.engine.serving import ServeOptions, _listening, run, shared_secret
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """`run` sets up logging of the whole process."""
+    root, ours = logging.getLogger(), logging.getLogger("trivet.engine")
+    before = root.handlers[:], root.level, ours.level
+    yield
+    logging.captureWarnings(False)
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    ours.setLevel(before[2])
 
 
 @pytest.mark.parametrize(
@@ -70,3 +85,8 @@ def test_signed_only_needs_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_that_is_not_there_is_said(model: str) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         run(ServeOptions(model, port=0))
+
+
+def test_bounds_that_cannot_be_read_are_said_before_the_model_is_loaded() -> None:
+    with pytest.raises(ConfigError, match="--tenant-quota: 'much' is neither"):
+        run(ServeOptions("nowhere", port=0, tenant_quotas=("much",)))

@@ -64,7 +64,9 @@ async def big(scope: Any, receive: Any, send: Any) -> None:
     await http_io.reply(send, 200, b"x" * (64 << 20), [])
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
 async def test_a_connection_without_a_head_or_a_reader_is_dropped(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError
-from trivet.prefix.engine.tenants import UNSIGNED, WINDOW_S, Caller, caller_of, sign
+from trivet.prefix.engine.tenants import UNSIGNED, WINDOW_S, Caller, Epochs, caller_of, sign
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 NOW = 1_800_000_000.0
@@ -120,3 +120,19 @@ def test_no_part_of_a_signature_can_be_altered(part: int) -> None:
 @given(st.text(max_size=200))
 def test_whatever_the_header_holds_is_refused_cleanly(header: str) -> None:
     assert refusal(header).status == 401
+
+
+def test_a_purge_gives_a_tenant_a_new_space_each_time_and_nobody_else() -> None:
+    epochs = Epochs()
+
+    def salt_of(tenant: str) -> str:
+        header = sign(SECRET, tenant, NOW, BODY)
+        return caller_of(header, "inner", BODY, SECRET, NOW, epochs).salt
+
+    other = salt_of("other")
+    spaces = {salt_of("acme")}
+    for _ in range(3):
+        epochs.purge("acme")
+        spaces.add(salt_of("acme"))
+    assert len(spaces) == 4
+    assert salt_of("other") == other == signed("other", "inner").salt

@@ -59,18 +59,19 @@ def token_count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 1 << 31 else None
 
 
-def usage_from(given: Any, made: Any, read: Any, written: Any) -> Usage | None:
-    """Usage out of four values as they came; None where one of them is no count of tokens.
+def usage_from(given: Any, made: Any, read: Any, written: Any, longer: Any = None) -> Usage | None:
+    """Usage out of five values as they came; None where one of them is no count of tokens.
 
-    `read` and `written` may be left out or null: that is 0. One count that cannot be true leaves
-    none to be believed, and counters that only grow are fed from here.
+    `read`, `written` and `longer` (of those written) may be left out or null: that is 0. One count
+    that cannot be true leaves none to be believed, and counters that only grow are fed from here.
     """
     whole, answer = token_count(given), token_count(made)
     cached = token_count(0 if read is None else read)
     kept = token_count(0 if written is None else written)
     if whole is None or answer is None or cached is None or kept is None:
         return None
-    return Usage(whole, answer, cached, kept)
+    long = token_count(longer) if longer is not None else 0
+    return Usage(whole, answer, cached, kept, min(long or 0, kept))
 
 
 def schema_of(wanted: Mapping[str, Any]) -> tuple[bool, bytes | None]:

@@ -141,6 +141,7 @@ def usage_of(message: dict[str, Any]) -> Usage | None:
         usage.get("output_tokens"),
         usage.get("cache_read_input_tokens"),
         usage.get("cache_creation_input_tokens"),
+        as_mapping(usage.get("cache_creation")).get("ephemeral_1h_input_tokens"),
     )
     if found is None:
         return None

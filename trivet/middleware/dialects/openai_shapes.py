@@ -179,6 +179,7 @@ def usage_of(value: Any) -> Usage | None:
         usage.get("completion_tokens", 0),
         details.get("cached_tokens", usage.get("prompt_cache_hit_tokens")),
         details.get("cache_write_tokens"),
+        as_mapping(details.get("cache_write_tokens_details")).get("ttl_12h_tokens"),
     )
 
 

@@ -201,4 +201,5 @@ def usage_of(response: dict[str, Any]) -> Usage | None:
         usage.get("output_tokens"),
         details.get("cached_tokens"),
         details.get("cache_write_tokens"),
+        as_mapping(details.get("cache_write_tokens_details")).get("ttl_12h_tokens"),
     )

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from trivet.middleware.http_client.errors import ConnectFailed, Unsendable
+from trivet.policies.header_names import weight
 
 Fields = list[tuple[bytes, bytes]]
 Body = bytes | AsyncIterator[bytes]
@@ -19,8 +20,9 @@ _METHOD: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TARGET: Final = re.compile(r"/[\x21-\x7e\x80-\xff]*")
 _FRAMING: Final = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
 """What this client alone says about a message."""
-_MEMO_TEXT: Final = 4096
-"""Bytes of a target and fields beyond which it is not remembered: callers choose them."""
+_MEMO_WEIGHT: Final = 8192
+"""Bytes of memory of a target and fields beyond which they are not remembered: callers choose
+them."""
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -83,7 +85,7 @@ def write_request(root: Root, method: str, target: str, fields: Fields, body: Bo
     written here; of those in `fields` only the `Content-Length` of an iterated body is believed.
     Raises `Unsendable` for whatever would break out of its place.
     """
-    if len(target) + sum([len(name) + len(value) for name, value in fields]) <= _MEMO_TEXT:
+    if len(target) + weight(fields) <= _MEMO_WEIGHT:
         begun = _remembered(root, method, target, tuple(fields))
     else:
         begun = _beginning(root, method, target, fields)

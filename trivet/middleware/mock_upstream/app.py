@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from trivet.middleware.mock_upstream.calls import Calls
-from trivet.middleware.mock_upstream.commands import describe
 from trivet.middleware.mock_upstream.delivery import (
     Caller,
     ClientGone,
@@ -16,10 +15,11 @@ from trivet.middleware.mock_upstream.delivery import (
     Send,
     deliver,
 )
-from trivet.middleware.mock_upstream.routes import Call, Reply, Routes
+from trivet.middleware.mock_upstream.routes import NOTICE, Call, Reply, Routes
+
+__all__ = ["NOTICE", "MockUpstream"]
 
 Scope = Message
-NOTICE = "Trivet's mock upstream. It is not a model: it makes its answers up by rule, for tests."
 
 
 class MockUpstream:
@@ -29,10 +29,11 @@ class MockUpstream:
     /_mock/calls`, `POST /_mock/reset`, and `/_mock/echo`, which streams a request's body back.
     """
 
-    def __init__(self, delay_ms: float = 0) -> None:
+    def __init__(self, delay_ms: float = 0, routes: Routes | None = None) -> None:
         self.calls = Calls()
         self._delay = delay_ms
-        self._routes = Routes()
+        self._routes = Routes() if routes is None else routes
+        self.notice = self._routes.notice
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -45,7 +46,7 @@ class MockUpstream:
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
-        route = path.removeprefix("/v1")
+        route = path.removeprefix("/v1") if f"{path}/".startswith("/v1/") else path
         if route == "/_mock/echo":
             await _echo(scope, receive, send)
             return
@@ -79,9 +80,12 @@ class MockUpstream:
             made = self.calls.report()
         elif route == "/_mock/reset" and method == "POST":
             self.calls.reset()
+            self._routes.reset()
             made = {"reset": True}
+        elif (told := self._routes.control(method, route)) is not None:
+            made = told
         elif route in ("/_mock", "", "/", "/healthz"):
-            made = {"notice": NOTICE, "model": False, "commands": describe()}
+            made = {"notice": self.notice, "model": False, "commands": self._routes.commands()}
         else:
             made = {"error": {"message": f"There is no {method} {route}."}}
         body = orjson.dumps(made)

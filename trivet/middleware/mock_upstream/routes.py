@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,8 +22,9 @@ from trivet.middleware.mock_upstream import (
     responses_stream,
 )
 from trivet.middleware.mock_upstream.answers import Asked, Body
-from trivet.middleware.mock_upstream.commands import NONE, Commands, commands_of
+from trivet.middleware.mock_upstream.commands import NONE, Commands, commands_of, describe
 
+NOTICE = "Trivet's mock upstream. It is not a model: it makes its answers up by rule, for tests."
 MODELS = ("mock", "mock-large", "mock-embedding")
 _KEPT_RESPONSES = 1000
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
@@ -79,20 +80,45 @@ class Reply:
 
 
 class Routes:
-    """The routes with the one state that they need: responses that can be asked for again."""
+    """The routes with the one state that they need: responses that can be asked for again.
+
+    A simulator of a provider overrides what is `finished` before it is sent.
+    """
+
+    notice = NOTICE
 
     def __init__(self) -> None:
         self._stored: OrderedDict[str, Body] = OrderedDict()
+
+    def reset(self) -> None:
+        """Forget all that was asked."""
+        self._stored.clear()
+
+    def commands(self) -> Mapping[str, str]:
+        """The commands that a request can give, with the form of their values."""
+        return describe()
+
+    def control(self, method: str, route: str) -> Body | None:
+        """The answer to a command under `/_mock`, if there is one of that name."""
+        return None
+
+    def finished(self, call: Call, body: Body, made: Body) -> tuple[Body, Pairs]:
+        """An answer as it is sent, and further headers of it. Raises `RequestError`."""
+        return made, []
+
+    def events(self, api: Api, made: Body, body: Body) -> Iterator[bytes]:
+        """The stream of an answer."""
+        return api.events(made, body)
 
     def reply(self, call: Call) -> Reply:
         """Answer `call`; every mistake of the caller becomes an error in its dialect."""
         try:
             return self._reply(call)
         except RequestError as error:
-            return _error(call, error, NONE)
+            return self.error(call, error, NONE)
         except _UNREADABLE as error:
             message = f"The mock upstream cannot read this request: {type(error).__name__}: {error}"
-            return _error(call, RequestError(400, message), NONE)
+            return self.error(call, RequestError(400, message), NONE)
 
     def _reply(self, call: Call) -> Reply:
         posted = call.route in APIS or call.route in ("/embeddings", "/messages/count_tokens")
@@ -102,10 +128,21 @@ class Routes:
         commands = commands_of(call.headers, body.get("model", ""))
         if commands.status is not None:
             told = f"The mock upstream was told to answer {commands.status}."
-            return _error(call, RequestError(commands.status, told, code="mock"), commands)
+            return self.error(call, RequestError(commands.status, told, code="mock"), commands)
         if posted:
             return self._made(call, body, commands)
         return self._got(call, commands)
+
+    def error(self, call: Call, error: RequestError, commands: Commands) -> Reply:
+        """`error` in the caller's dialect."""
+        shape = messages.error if call.anthropic else chat.error
+        made = shape(error.status, error.message, error.field, error.code)
+        head = [*_head(call), ("content-type", "application/json")]
+        if commands.retry_after is not None:
+            head.append(("retry-after", commands.retry_after))
+        if error.status == 405:
+            head.append(("allow", "POST"))
+        return Reply(error.status, orjson.dumps(made), commands, headers=head)
 
     def _made(self, call: Call, body: Body, commands: Commands) -> Reply:
         if call.route == "/embeddings":
@@ -115,14 +152,15 @@ class Routes:
         api = APIS[call.route]
         if call.route == "/responses":
             self._check_previous(body)
-        made = api.answer(body, api.ask(body), commands)
+        made, told = self.finished(call, body, api.answer(body, api.ask(body), commands))
         if call.route == "/responses" and body.get("store") is not False:
             self._store(made)
         if not body.get("stream") or commands.as_json:
-            return _json(call, made, commands)
-        head = [*_head(call), ("content-type", "text/event-stream; charset=utf-8")]
+            return _json(call, made, commands, told)
+        head = [*_head(call), *told, ("content-type", "text/event-stream; charset=utf-8")]
         head.append(("cache-control", "no-cache"))
-        return Reply(200, b"", commands, api.events(made, body), api.error_event, head)
+        events = self.events(api, made, body)
+        return Reply(200, b"", commands, events, api.error_event, head)
 
     def _check_previous(self, body: Body) -> None:
         previous = body.get("previous_response_id")
@@ -185,17 +223,6 @@ def _head(call: Call) -> Pairs:
     return [(name, answers.fresh("req_")), ("x-mock-body", hashlib.sha256(call.raw).hexdigest())]
 
 
-def _json(call: Call, made: Any, commands: Commands) -> Reply:
-    head = [*_head(call), ("content-type", "application/json")]
+def _json(call: Call, made: Any, commands: Commands, told: Sequence[tuple[str, str]] = ()) -> Reply:
+    head = [*_head(call), *told, ("content-type", "application/json")]
     return Reply(200, orjson.dumps(made), commands, headers=head)
-
-
-def _error(call: Call, error: RequestError, commands: Commands) -> Reply:
-    shape = messages.error if call.anthropic else chat.error
-    made = shape(error.status, error.message, error.field, error.code)
-    head = [*_head(call), ("content-type", "application/json")]
-    if commands.retry_after is not None:
-        head.append(("retry-after", commands.retry_after))
-    if error.status == 405:
-        head.append(("allow", "POST"))
-    return Reply(error.status, orjson.dumps(made), commands, headers=head)

@@ -11,20 +11,26 @@ from contextlib import contextmanager
 import uvicorn
 
 from trivet.listening import BACKLOG, listen, url_of
-from trivet.middleware.mock_upstream.app import NOTICE, MockUpstream
+from trivet.middleware.mock_upstream.app import MockUpstream
+from trivet.middleware.mock_upstream.simulators import routes_of
 
 
-def run(host: str, port: int, delay_ms: int, json_lines: bool = False) -> None:
-    """Serve until SIGINT or SIGTERM; port 0 takes a free one. Blocks.
+def run(
+    host: str, port: int, delay_ms: int, json_lines: bool = False, provider: str | None = None
+) -> None:
+    """Serve until SIGINT or SIGTERM; port 0 takes a free one. Blocks. With a `provider`, as the
+    simulator of its API and cache.
 
     Prints one line when it is up, as JSON if `json_lines`. Raises `ConfigError` when the port
     cannot be had.
     """
     listener = listen(host, port, "--port", "trivet upstream")
     url = url_of(listener)
-    notice = {"event": "upstream-started", "url": url, "model": False, "notice": NOTICE}
-    print(json.dumps(notice) if json_lines else f"{NOTICE}\nListening on {url}/v1", flush=True)
-    server = uvicorn.Server(_config(MockUpstream(delay_ms)))
+    app = MockUpstream(delay_ms, routes_of(provider, delay_ms))
+    notice = {"event": "upstream-started", "url": url, "model": False, "notice": app.notice}
+    shown = url if provider in ("gemini", "bedrock") else f"{url}/v1"
+    print(json.dumps(notice) if json_lines else f"{app.notice}\nListening on {shown}", flush=True)
+    server = uvicorn.Server(_config(app))
     try:
         server.run(sockets=[listener])
     except KeyboardInterrupt:
@@ -34,12 +40,12 @@ def run(host: str, port: int, delay_ms: int, json_lines: bool = False) -> None:
 
 
 @contextmanager
-def running(delay_ms: int = 0) -> Iterator[tuple[str, MockUpstream]]:
+def running(delay_ms: int = 0, provider: str | None = None) -> Iterator[tuple[str, MockUpstream]]:
     """Serve on a free port of 127.0.0.1, in a thread of its own.
 
     Yields the base URL without `/v1`, and the application, whose `calls` may be read at any time.
     """
-    app = MockUpstream(delay_ms)
+    app = MockUpstream(delay_ms, routes_of(provider, delay_ms))
     listener = listen("127.0.0.1", 0, "--port", "trivet upstream")
     server = uvicorn.Server(_config(app))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

@@ -17,13 +17,23 @@ _AHEAD = 8
 _ENDED = {
     "error": (
         500,
-        "The model failed on this request (its logits were not numbers).",
+        "The model failed on this request: its logits were not numbers, or its step failed;"
+        " the engine's log says which.",
         "engine_error",
+    ),
+    "grammar": (
+        500,
+        "The answer cannot go on within its JSON schema: the model has no token that is allowed"
+        " next, or the schema grew too large to follow.",
+        "schema_not_followed",
     ),
     "deadline": (504, "The answer was not ready in time.", "deadline_exceeded"),
     "cancelled": (503, "The engine stopped this request.", "cancelled"),
 }
 """How a generation ends that has no answer: status, sentence, code."""
+
+FAILURES = frozenset(code for _, _, code in _ENDED.values())
+"""Codes of requests that were taken, and ended without an answer."""
 
 
 class Output(Protocol):

@@ -17,6 +17,7 @@ from trivet.prefix.engine.openai_fields import (
     UNLIMITED,
     Order,
     choices_of,
+    opening_of,
     params_of,
     schema_of,
     usage_wanted,
@@ -35,8 +36,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "web_search_options": (),
     "chat_template": (),
     "documents": ([],),
-    "add_generation_prompt": (True,),
-    "continue_final_message": (False,),
     "echo": (False,),
 }
 
@@ -54,7 +53,8 @@ def read_chat(body: Body, prompts: Prompts) -> Order:
         raise RequestError(400, "'top_logprobs' needs 'logprobs': true.", field="top_logprobs")
     most = limit(body, "max_completion_tokens", "max_tokens") or UNLIMITED
     params = params_of(body, most, logprobs, schema_of(body))
-    tokens = prompts.chat(messages_of(body.get("messages")), section(body, "chat_template_kwargs"))
+    messages, options = messages_of(body.get("messages")), section(body, "chat_template_kwargs")
+    tokens = prompts.chat(messages, options, **opening_of(body))
     prompt = prompts.fitting(tokens, "messages")
     return Order([prompt], params, choices_of(body), flag(body, "stream"), usage_wanted(body))
 

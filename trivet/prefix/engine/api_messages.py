@@ -35,9 +35,11 @@ def read_messages(body: Body, prompts: Prompts) -> Order:
         raise RequestError(400, "Field required", field="max_tokens")
     shown = {**body, "stop": list(stops(body, "stop_sequences")) or None}
     params = params_of(shown, most, None, _schema(body))
-    tokens = prompts.chat(chat_of(body), section(body, "chat_template_kwargs"))
+    messages, options = chat_of(body), section(body, "chat_template_kwargs")
+    tokens = prompts.chat(messages, options, continue_final=is_begun(messages))
     prompt = prompts.fitting(tokens, "messages")
-    return Order([prompt], params, stream=flag(body, "stream"))
+    stream = flag(body, "stream")
+    return Order([prompt], params, stream=stream, schema_field="output_config.format")
 
 
 def chat_of(body: Body) -> list[Message]:
@@ -46,6 +48,11 @@ def chat_of(body: Body) -> list[Message]:
     if body.get("system"):
         messages.insert(0, {"role": "system", "content": text_of(body["system"], "system")})
     return messages
+
+
+def is_begun(messages: list[Message]) -> bool:
+    """Whether the caller has begun the answer itself: a last message of the assistant goes on."""
+    return messages[-1]["role"] == "assistant"
 
 
 def _schema(body: Body) -> str | None:

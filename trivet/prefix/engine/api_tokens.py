@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from trivet.prefix.engine.api_messages import chat_of
+from trivet.prefix.engine.api_messages import chat_of, is_begun
 from trivet.prefix.engine.fields import Body, flag, refused, section
+from trivet.prefix.engine.openai_fields import opening_of
 from trivet.prefix.engine.prompts import Prompts, messages_of
 
 
@@ -15,7 +16,7 @@ def tokenize(body: Body, prompts: Prompts) -> dict[str, Any]:
         tokens = prompts.chat(
             messages_of(body["messages"]),
             section(body, "chat_template_kwargs"),
-            generation_prompt=flag(body, "add_generation_prompt", True),
+            **opening_of(body),
         )
     else:
         text = body.get("prompt")
@@ -41,4 +42,5 @@ def detokenize(body: Body, prompts: Prompts) -> dict[str, Any]:
 
 def count_tokens(body: Body, prompts: Prompts) -> dict[str, Any]:
     """How many tokens the prompt of a Messages request has."""
-    return {"input_tokens": len(prompts.chat(chat_of(body)))}
+    messages = chat_of(body)
+    return {"input_tokens": len(prompts.chat(messages, continue_final=is_begun(messages)))}

@@ -15,7 +15,7 @@ class Size(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See click."""
-        from trivet.prefix.engine.serving import size
+        from trivet.prefix.engine.amounts import size
 
         try:
             return value if isinstance(value, int) else size(value)
@@ -45,6 +45,28 @@ def engine_group() -> None:
     default="2GiB",
     show_default=True,
     help="For the KV of running and cached prompts.",
+)
+@click.option(
+    "--tenant-quota",
+    "tenant_quotas",
+    multiple=True,
+    metavar="[TENANT=]AMOUNT",
+    help="The most of it that a tenant holds, as 50% or 1GiB: of each, or of one by name.",
+)
+@click.option(
+    "--tenant-floor",
+    "tenant_floors",
+    multiple=True,
+    metavar="TENANT=AMOUNT",
+    help="What others leave a tenant of it.",
+)
+@click.option(
+    "--platform-prefix",
+    "platform_files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A system prompt whose KV all tenants share on purpose, and that stays.",
 )
 @click.option("--block-size", type=click.IntRange(1, 1024), default=16, show_default=True)
 @click.option("--host-memory", type=Size(), default="0", help="For KV that no longer fits.")
@@ -91,6 +113,7 @@ def engine_group() -> None:
     is_flag=True,
     help="Serve requests that the proxy signed, and no others; /metrics for the secret as bearer.",
 )
+@click.option("--log-format", type=click.Choice(["console", "json"]), default="console")
 @click.option("--fd", type=int, hidden=True)
 @click.option("--parent", type=int, hidden=True)
 def engine_serve(determinism: Literal["bitwise"] | None, **options: Any) -> None:

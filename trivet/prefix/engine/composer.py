@@ -30,7 +30,10 @@ class Composer:
 
     def take(self, drawn: Drawn) -> Output:
         """The next token was drawn; the part's `finish` says whether it is the last."""
-        if drawn.failed or (self._grammar is not None and not self._grammar.accept(drawn.token)):
+        if self._grammar is not None and (drawn.failed or not self._grammar.accept(drawn.token)):
+            # The logits were numbers, or no token would have been drawn from them.
+            return self.end("grammar")
+        if drawn.failed:
             return self.end("error")
         self._count += 1
         stopped = drawn.token in self._ends

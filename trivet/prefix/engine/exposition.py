@@ -43,15 +43,16 @@ _TOTALS = (
 )  # fmt: skip
 
 
-def exposition(stats: EngineStats, timings: Timings) -> bytes:
-    """All figures at this moment."""
-    return generate_latest(_Figures(stats, timings))
+def exposition(stats: EngineStats, timings: Timings, refused: Mapping[str, int]) -> bytes:
+    """All figures at this moment; `refused` counts requests by code."""
+    return generate_latest(_Figures(stats, timings, refused))
 
 
 class _Figures:
-    def __init__(self, stats: EngineStats, timings: Timings) -> None:
+    def __init__(self, stats: EngineStats, timings: Timings, refused: Mapping[str, int]) -> None:
         self._stats = stats
         self._timings = timings
+        self._refused = dict(refused)
 
     def collect(self) -> Iterable[Any]:
         """Part of prometheus_client's protocol."""
@@ -60,10 +61,11 @@ class _Figures:
             yield _by_tenant(name, told, attribute, stats.tenants)
         for name, told, attribute in _TOTALS:
             yield CounterMetricFamily(_PREFIX + name, told, value=getattr(stats, attribute))
-        finished = "Requests that ended, by why: stop, length, cancelled, deadline, error."
+        finished = "Requests that ended, by why: stop, length, cancelled, deadline, error,"
+        finished += " grammar."
         yield _labelled("requests_finished", finished, "reason", stats.finished)
         refused = "Requests that were turned away before they waited, by code."
-        yield _labelled("requests_refused", refused, "code", stats.refused)
+        yield _labelled("requests_refused", refused, "code", self._refused)
         yield _gauge("requests_running", "Sequences that hold blocks.", stats.running)
         yield _gauge("requests_waiting", "Sequences that wait for blocks.", stats.waiting)
         yield from _memory(stats)

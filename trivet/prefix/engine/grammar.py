@@ -147,5 +147,5 @@ def _excess(schema: str) -> str:
 
 
 def _refused(why: str) -> RequestError:
-    message = f"The JSON schema of 'response_format' cannot be used: {why}"
+    message = f"The JSON schema of this request cannot be used: {why}"
     return RequestError(400, message, field="response_format", code="invalid_schema")

@@ -72,7 +72,9 @@ class Bodies:
         body += piece
         self._coming += len(piece)
         if len(body) > self._most:
-            raise RequestError(413, f"The body is larger than {self._most} bytes.")
+            raise RequestError(
+                413, f"The body is larger than {self._most} bytes.", code="body_too_large"
+            )
         if self._coming > self._together:
             raise RequestError(503, "Too many bodies are coming at a time.", code="overloaded")
         return bool(message.get("more_body"))

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 from transformers.utils import logging
 
 from trivet.canonical import digest
@@ -31,6 +31,12 @@ from trivet.prefix.engine.loaded_model import LoadedModel, ModelFacts
 __all__ = ["LoadedModel", "ModelFacts", "adopt", "load"]
 
 DTYPES = {"auto": "auto", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
+_TOKENIZERS = (
+    "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "vocab.json",
+    "vocab.txt", "tekken.json",
+)  # fmt: skip
+"""Files that hold a vocabulary; a folder has one of them."""
 
 SMOLLM2_TEMPLATE = (
     "{% for message in messages %}"
@@ -95,7 +101,9 @@ def adopt(name: str, model: Any, tokenizer: Any, *, revision: str = "") -> Loade
 
 def _read(name: str, folder: Path, file: str | None, dtype: str) -> tuple[Any, Any]:
     given: dict[str, Any] = {"local_files_only": True}
-    if file is not None:
+    if file is None:
+        _check_tokenizer(name, folder)
+    else:
         given["gguf_file"] = file
         # What the quantized weights expand to: the conversion that is kept serves every dtype.
         dtype = "float32"
@@ -119,6 +127,13 @@ def _read(name: str, folder: Path, file: str | None, dtype: str) -> tuple[Any, A
     return model, tokenizer
 
 
+def _check_tokenizer(name: str, folder: Path) -> None:
+    """What transformers says of a folder without one is not what is missing."""
+    if not any((folder / file).is_file() for file in _TOKENIZERS):
+        others = ", ".join(_TOKENIZERS[1:])
+        raise _problem(f"{name} has no tokenizer: tokenizer.json is missing (or one of {others})")
+
+
 def _move(model: Any, device: str) -> None:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -131,7 +146,7 @@ def _move(model: Any, device: str) -> None:
 
 @contextmanager
 def _read_once() -> Iterator[None]:
-    """Let transformers share one reading of a GGUF file.
+    """Let transformers share one reading of a GGUF file, and show its bar on a terminal only.
 
     It reads the file for the tokenizer, the config and the weights; the reading, in pure Python,
     is a sixth of the whole loading time each time.
@@ -142,12 +157,13 @@ def _read_once() -> Iterator[None]:
         # A folder loads without it; for a GGUF file transformers says so.
         yield
         return
-    reader = gguf.GGUFReader
+    reader, bar = gguf.GGUFReader, modeling_gguf_pytorch_utils.tqdm
     gguf.GGUFReader = functools.lru_cache(1)(reader)
+    modeling_gguf_pytorch_utils.tqdm = functools.partial(bar, disable=None)
     try:
         yield
     finally:
-        gguf.GGUFReader = reader
+        gguf.GGUFReader, modeling_gguf_pytorch_utils.tqdm = reader, bar
 
 
 def _locate(name: str) -> tuple[Path, str | None]:

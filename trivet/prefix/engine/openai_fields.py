@@ -63,6 +63,8 @@ class Order:
     """Texts of the prompts, to be repeated before the answers."""
     field: str = "messages"
     """Where the prompts stand in the body."""
+    schema_field: str = "response_format"
+    """Where the JSON schema stands."""
 
     def drawn(self, choice: int, room: int) -> SamplingParams:
         """The parameters of one choice, which has `room` tokens left in the model's context.
@@ -100,6 +102,15 @@ def _share(body: Body, name: str, default: float) -> float:
     if value == 0:
         raise refused(name, "is more than 0")
     return value
+
+
+def opening_of(body: Body) -> dict[str, bool]:
+    """How the prompt of a chat ends, for `Prompts.chat`: by vLLM's fields."""
+    generation_prompt = flag(body, "add_generation_prompt", True)
+    continue_final = flag(body, "continue_final_message")
+    if continue_final and generation_prompt:
+        raise refused("continue_final_message", "needs 'add_generation_prompt': false")
+    return {"generation_prompt": generation_prompt, "continue_final": continue_final}
 
 
 def choices_of(body: Body) -> int:

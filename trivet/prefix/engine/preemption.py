@@ -1,9 +1,10 @@
-"""Who gives its blocks back when a sequence needs one and none is free."""
+"""Who gives its blocks back: where a sequence needs one and none is free, or a tenant a place."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from operator import attrgetter
 
 from trivet.prefix.block_table import BlockTable
 from trivet.prefix.engine.sequence import Sequence
@@ -36,6 +37,27 @@ def victim(running: Collection[Sequence], account: TenantQueue) -> Sequence:
         ),
         key=rank,
     )
+
+
+def lent(
+    running: Collection[Sequence], waiting: Iterable[str], free: int, kept: int
+) -> list[Sequence]:
+    """Those that give back a place that was lent, for tenants of `waiting` that run nothing.
+
+    `free` places need none. The first of each tenant have the places beyond `kept`; what others
+    have of them is lent. The youngest go, of whoever runs most.
+    """
+    counts = Counter(each.tenant for each in running)
+    wanted = sum(tenant not in counts for tenant in waiting) - free
+    wanted = min(wanted, len(running) - len(counts) - kept + 1)
+    youngest = sorted(running, key=attrgetter("number"))
+    given: list[Sequence] = []
+    while len(given) < wanted:
+        holder = counts.most_common(1)[0][0]
+        at = max(at for at, each in enumerate(youngest) if each.tenant == holder)
+        given.append(youngest.pop(at))
+        counts[holder] -= 1
+    return given
 
 
 def table_of(sequence: Sequence) -> BlockTable:

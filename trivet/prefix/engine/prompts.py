@@ -23,6 +23,9 @@ _OWN_OPTIONS = frozenset(
 )  # fmt: skip
 
 
+_MOST_TOLD = 500
+"""Characters of what a template says."""
+
 _TOKEN_BYTES = 32
 """Bytes of UTF-8 that the tokens of a whole context may have on the average. Texts have 3 to 6."""
 
@@ -47,21 +50,29 @@ class Prompts:
         self._most_characters = context * max(1, longest)
         self._most_bytes = context * _TOKEN_BYTES
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the model has a chat template."""
+        return bool(self._tokenizer.chat_template)
+
     def chat(
         self,
         messages: Sequence[Message],
         options: Mapping[str, Any] | None = None,
         *,
         generation_prompt: bool = True,
+        continue_final: bool = False,
     ) -> list[int]:
         """The tokens of a chat, by the model's template with the caller's `options` for it.
 
+        With `continue_final` the last message stays open, so that the answer goes on with it, and
+        no `generation_prompt` is written.
         Raises `RequestError` 400 for what the template refuses.
         """
         given = dict(options or {})
         if wrong := sorted(_OWN_OPTIONS & given.keys()):
             raise refused("chat_template_kwargs", f"may not set {wrong[0]!r}")
-        if not self._tokenizer.chat_template:
+        if not self.has_template:
             raise RequestError(
                 400, "This model has no chat template; use /v1/completions.", field="messages"
             )
@@ -74,7 +85,8 @@ class Prompts:
         try:
             text: str = self._tokenizer.apply_chat_template(
                 [dict(message) for message in messages],
-                add_generation_prompt=generation_prompt,
+                add_generation_prompt=generation_prompt and not continue_final,
+                continue_final_message=continue_final,
                 tokenize=False,
                 **given,
             )
@@ -84,7 +96,9 @@ class Prompts:
                 # The template writes the special tokens itself.
                 tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         except (TemplateError, TypeError, ValueError) as error:
-            message = f"The model's chat template refuses this: {error}"
+            # Beyond its first line transformers shows the whole chat.
+            told = str(error).partition("\n")[0][:_MOST_TOLD]
+            message = f"The model's chat template refuses this: {told}"
             raise RequestError(400, message, field="messages") from None
         return tokens
 

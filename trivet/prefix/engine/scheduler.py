@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 
 from trivet.errors import OutOfBlocks
 from trivet.prefix.blocks import BlockPool
-from trivet.prefix.engine.preemption import table_of, victim
+from trivet.prefix.engine.preemption import lent, table_of, victim
 from trivet.prefix.engine.queues import Turns, WaitingQueues
 from trivet.prefix.engine.sequence import Chunk, Finish, Sequence
 from trivet.prefix.free_queue import TenantQueue
@@ -26,7 +26,8 @@ class Limits:
     """Bounds of the engine, in sequences but for `step_tokens`."""
 
     max_running: int = 32
-    """The last quarter of these places is for tenants that run nothing yet."""
+    """The last quarter of these places is for tenants that run nothing yet; it is lent to who has
+    the queue to itself."""
     step_tokens: int = 512
     """Prompt tokens of one step, beside the tokens that are decoded in it: they bound how long who
     decodes waits for the next token."""
@@ -105,6 +106,10 @@ class Scheduler:
         for sequence in (*self.running.values(), *self.waiting.all()):
             if sequence.deadline is not None and sequence.deadline <= now:
                 self._end(sequence, "deadline", plan)
+        limits = self.limits
+        free, kept = limits.max_running - len(self.running), limits.open_places
+        for sequence in lent(self.running.values(), self.waiting.tenants(), free, kept):
+            self._preempt(sequence)
         prompts: dict[str, list[Sequence]] = {}
         for sequence in self.running.values():
             if sequence.generated and sequence.computed == len(sequence.tokens) - 1:
@@ -215,7 +220,7 @@ class Scheduler:
         return None
 
     def _has_place(self, tenant: str) -> bool:
-        """Whether one more of the tenant's may run: one tenant alone never takes all places."""
+        """Whether one more of the tenant's may run."""
         limits, running = self.limits, self.running
         if len(running) >= limits.max_running:
             return False
@@ -223,7 +228,10 @@ class Scheduler:
         most = limits.max_running_per_tenant
         if most is not None and own >= most:
             return False
-        return not own or len(running) < limits.open_places
+        if not own or len(running) < limits.open_places:
+            return True
+        # On a grid it costs too much to take one back: answers are computed anew one by one.
+        return self._grid == 1 and all(one == tenant for one in self.waiting.tenants())
 
     def _is_awaiting(self, sequence: Sequence) -> bool:
         """Whether a running sequence computes and will share what this one begins with.

@@ -9,7 +9,8 @@ from trivet.prefix.block_table import BlockTable
 from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.hashing import BlockChain, BlockHash
 
-Finish = Literal["stop", "length", "cancelled", "deadline", "error"]
+Finish = Literal["stop", "length", "cancelled", "deadline", "error", "grammar"]
+"""`error`: the model or a step failed. `grammar`: nothing may follow what was said so far."""
 
 
 class Sequence:

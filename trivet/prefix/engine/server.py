@@ -7,10 +7,9 @@ modules; here a request is read, named, submitted, watched, and its failures are
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 import time
-import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -22,10 +21,10 @@ from trivet import canonical
 from trivet.errors import RequestError
 from trivet.prefix.engine import api_tokens, http_io
 from trivet.prefix.engine.access import Access
-from trivet.prefix.engine.answers import Choice, Generation, Writer, gathered, streamed
+from trivet.prefix.engine.answers import FAILURES, Choice, Generation, Writer, gathered, streamed
 from trivet.prefix.engine.api_chat import ChatWriter, read_chat
 from trivet.prefix.engine.api_completions import CompletionsWriter, read_completions
-from trivet.prefix.engine.api_errors import error_body
+from trivet.prefix.engine.api_errors import refuse, report
 from trivet.prefix.engine.api_messages import MessagesWriter, read_messages
 from trivet.prefix.engine.exposition import CONTENT_TYPE, exposition
 from trivet.prefix.engine.fields import Body, refused
@@ -33,10 +32,8 @@ from trivet.prefix.engine.http_io import EVENTS, JSON, ASGIMessage, ClientGone, 
 from trivet.prefix.engine.openai_fields import Order
 from trivet.prefix.engine.prompts import Prompts
 from trivet.prefix.engine.sampling_params import SamplingParams
-from trivet.prefix.engine.tenants import HEADER, Caller, caller_of
+from trivet.prefix.engine.tenants import HEADER, Caller, Epochs, caller_of
 from trivet.prefix.engine.timings import Stopwatch, Timings
-
-_log = logging.getLogger("trivet.engine")
 
 
 class Submitting(Protocol):
@@ -79,6 +76,7 @@ class Serving:
     started: int = field(default_factory=lambda: int(time.time()))
 
 
+Handle = Callable[[ASGIMessage, Receive, Send], Awaitable[None]]
 Read = Callable[[Body, Prompts], Order]
 Tell = Callable[[Body, Prompts], dict[str, Any]]
 
@@ -94,6 +92,7 @@ _TELL: dict[str, Tell] = {
 }
 _SMALL_BODY = 256 * 1024
 """Bytes that are parsed on the event loop."""
+_METHOD = "method_not_allowed"
 _LORA = ("lora", "lora_name", "lora_request", "adapter")
 
 
@@ -103,43 +102,56 @@ class EngineApp:
     def __init__(self, serving: Serving) -> None:
         self.serving = serving
         self.timings = Timings()
+        self.refused: Counter[str] = Counter()
+        """Requests that were turned away, by code: all codes are of this package."""
         self._access = Access(serving.secret, serving.signed_only, serving.clock)
         self._bodies = http_io.Bodies()
+        self._epochs = Epochs()
+        self._posted: dict[str, Handle] = {
+            **dict.fromkeys(_GENERATE, self._generate),
+            **dict.fromkeys(_TELL, self._tell),
+            "/trivet/purge": self._purge,
+        }
 
     async def __call__(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] != "http":
             return
-        anthropic = scope["path"].startswith("/v1/messages")
         try:
             await self._route(scope)(scope, receive, send)
         except ClientGone:
             return
         except RequestError as error:
-            await _refuse(send, error, anthropic)
+            if error.code not in FAILURES:
+                self.refused[error.code or "invalid_request"] += 1
+            await self._refuse(send, scope["path"], error)
         except _BrokenOff:
             # uvicorn closes the connection of a reply that is left unfinished: a part of an answer
             # must not look like a whole one.
             return
         except Exception as defect:
-            # The last boundary before the server; the message may quote the request, the place not.
-            _report(defect)
+            # The last boundary before the server.
+            report(defect)
             told = RequestError(500, "The engine failed on this request; its log says where.")
-            await _refuse(send, told, anthropic)
+            await self._refuse(send, scope["path"], told)
 
-    def _route(self, scope: ASGIMessage) -> Callable[[ASGIMessage, Receive, Send], Awaitable[None]]:
+    async def _refuse(self, send: Send, path: str, error: RequestError) -> None:
+        allow = b"POST" if path in self._posted else b"GET"
+        await refuse(send, error, anthropic=path.startswith("/v1/messages"), allow=allow)
+
+    def _route(self, scope: ASGIMessage) -> Handle:
         path, method = scope["path"], scope["method"]
-        posted = self._generate if path in _GENERATE else self._tell if path in _TELL else None
+        posted = self._posted.get(path)
         if posted is not None:
             if method != "POST":
-                raise RequestError(405, f"{path} takes POST, not {method}.", code="POST")
+                raise RequestError(405, f"{path} takes POST, not {method}.", code=_METHOD)
             return posted
         if path not in ("/health", "/healthz", "/metrics", "/v1/models") and not (
             path.startswith("/v1/models/")
         ):
             raise RequestError(404, f"This engine has no {path}.", code="not_found")
         if method != "GET":
-            raise RequestError(405, f"{path} takes GET, not {method}.", code="GET")
+            raise RequestError(405, f"{path} takes GET, not {method}.", code=_METHOD)
         return self._show
 
     async def _generate(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
@@ -148,7 +160,9 @@ class EngineApp:
         raw, body = await self._read(receive)
         signed = http_io.header(scope, HEADER)
         self._access.check_signed(scope, raw)
-        caller = caller_of(signed, body.get("cache_salt"), raw, serving.secret, serving.clock())
+        caller = caller_of(
+            signed, body.get("cache_salt"), raw, serving.secret, serving.clock(), self._epochs
+        )
         model = self._model(body.get("model"))
         watch = asyncio.create_task(http_io.gone(receive))
         try:
@@ -194,6 +208,8 @@ class EngineApp:
                 except RequestError as error:
                     if error.status == 400 and error.field is None:
                         error.field = order.field
+                    elif error.field == "response_format":
+                        error.field = order.schema_field
                     raise
                 timed = Stopwatch(self.timings, asked.began)
                 choices.append(Choice(len(choices), number, generation, timed))
@@ -207,6 +223,18 @@ class EngineApp:
         told = await asyncio.to_thread(_TELL[scope["path"]], body, self.serving.prompts)
         await http_io.reply(send, 200, canonical_json(told), JSON)
 
+    async def _purge(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
+        """The signed tenant never again finds what it kept."""
+        raw, _ = await self._read(receive)
+        signed = http_io.header(scope, HEADER)
+        if signed is None:
+            raise RequestError(401, f"{HEADER} is missing.", field=HEADER, code="invalid_signature")
+        serving = self.serving
+        tenant = caller_of(signed, None, raw, serving.secret, serving.clock()).tenant
+        self._epochs.purge(tenant)
+        told = {"tenant": tenant, "purges": self._epochs.of(tenant)}
+        await http_io.reply(send, 200, canonical_json(told), JSON)
+
     async def _show(self, scope: ASGIMessage, receive: Receive, send: Send) -> None:
         path, serving = scope["path"], self.serving
         if path == "/metrics":
@@ -214,7 +242,9 @@ class EngineApp:
                 # A tenant asks through the proxy: the figures name the other tenants.
                 raise RequestError(404, f"This engine has no {path}.", code="not_found")
             self._access.check_bearer(scope)
-            text = await asyncio.to_thread(exposition, serving.engine.stats(), self.timings)
+            text = await asyncio.to_thread(
+                exposition, serving.engine.stats(), self.timings, self.refused
+            )
             await http_io.reply(send, 200, text, [(b"content-type", CONTENT_TYPE.encode())])
         elif path.startswith("/health"):
             status = "draining" if serving.draining else "ok" if serving.engine.alive else "failed"
@@ -300,24 +330,6 @@ def _cancel(choices: Sequence[Choice]) -> None:
         choice.generation.cancel()
 
 
-async def _refuse(send: Send, error: RequestError, anthropic: bool) -> None:
-    headers = [*JSON]
-    if error.status in (429, 503):
-        headers.append((b"retry-after", b"1"))
-    if error.status in (408, 413):
-        # The rest of the body is not waited for.
-        headers.append((b"connection", b"close"))
-    if error.status == 405 and error.code:
-        headers.append((b"allow", error.code.encode()))
-    await http_io.reply(send, error.status, error_body(error, anthropic=anthropic), headers)
-
-
 def canonical_json(value: Any) -> bytes:
     """JSON, also of texts that orjson cannot write: what a vocabulary spells may be no UTF-8."""
     return canonical.dump(value).removeprefix(b"\x00")
-
-
-def _report(defect: Exception) -> None:
-    frames = traceback.extract_tb(defect.__traceback__)[-5:]
-    places = " < ".join(f"{frame.filename}:{frame.lineno}" for frame in reversed(frames))
-    _log.error("request failed: %s at %s", type(defect).__name__, places)

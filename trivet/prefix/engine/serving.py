@@ -6,19 +6,19 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from trivet.errors import CacheError, ConfigError, Problem
 from trivet.listening import listen, url_of
+from trivet.prefix.engine.amounts import Bounds, Pool, bounds
+from trivet.prefix.engine.log_lines import Format, configure, say
 from trivet.prefix.engine.tenants import MIN_SECRET, SECRET_ENV
 
 if TYPE_CHECKING:
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     from trivet.prefix.engine.engine import Engine
     from trivet.prefix.engine.engine_stats import EngineStats
+    from trivet.prefix.engine.loaded_model import LoadedModel
+    from trivet.prefix.engine.prompts import Prompts
+    from trivet.prefix.engine.settings import EngineSettings
 
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _MOST_CONNECTIONS = 2048
 _LOOK_S = 0.5
 
@@ -58,18 +60,15 @@ class ServeOptions:
     secret_file: Path | None = None
     signed_only: bool = False
     """Whether only requests that the proxy signed are served."""
+    tenant_quotas: tuple[str, ...] = ()
+    tenant_floors: tuple[str, ...] = ()
+    """Both as `amounts.bounds` takes them."""
+    platform_files: tuple[Path, ...] = ()
+    log_format: Format = "console"
     fd: int | None = None
     """A socket that listens already, inherited of the parent."""
     parent: int | None = None
     """Process whose end ends the engine too."""
-
-
-def size(text: str) -> int:
-    """Bytes out of `4096`, `512MiB` or `2GiB`. Raises `ValueError`."""
-    found = re.fullmatch(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?", text.strip())
-    if not found:
-        raise ValueError("a size is a number of bytes, or a number with KiB, MiB, GiB or TiB")
-    return int(found[1]) * _UNITS[found[2] or ""]
 
 
 def shared_secret(file: Path | None, env: Mapping[str, str] = os.environ) -> bytes | None:
@@ -105,24 +104,29 @@ def run(options: ServeOptions) -> None:
     """
     if options.parent is not None:
         _follow(options.parent)
+    configure(options.log_format)
     secret = shared_secret(options.secret_file)
+    asked = bounds(options.tenant_quotas, options.tenant_floors)
     if options.signed_only and secret is None:
         message = f"needs the secret that the proxy signs with ({SECRET_ENV} or --secret-file)"
         raise ConfigError(Problem("trivet engine", 0, 0, "--signed-only", message))
     with _listening(options) as listener:
-        _say(f"loading {options.model}")
+        say("engine-loading", f"loading {options.model}", model=options.model)
         began = time.monotonic()
         loaded = _load(options)
-        _say(f"loaded in {time.monotonic() - began:.1f} s")
+        seconds = round(time.monotonic() - began, 1)
+        say("engine-loaded", f"loaded in {seconds} s", model=loaded.facts.name, seconds=seconds)
         import uvloop
 
         with contextlib.suppress(KeyboardInterrupt):
-            uvloop.run(_serve(options, loaded, secret, listener))
-    _say("stopped")
+            uvloop.run(_serve(options, loaded, secret, listener, asked))
+    say("engine-stopped", "stopped")
 
 
-def _load(options: ServeOptions) -> Any:
+def _load(options: ServeOptions) -> LoadedModel:
     try:
+        from transformers.utils import logging as theirs
+
         from trivet.prefix.engine.loading import load
     except ImportError as error:
         message = (
@@ -130,42 +134,61 @@ def _load(options: ServeOptions) -> Any:
             " and `make demo` sets up everything"
         )
         raise ConfigError(Problem("trivet engine", 0, 0, "--model", message)) from None
+    # Its lines among ours, in the same form.
+    theirs.disable_default_handler()
+    theirs.enable_propagation()
     return load(options.model, dtype=options.dtype, device=options.device, threads=options.threads)
 
 
+def _settings(
+    options: ServeOptions, asked: Bounds, loaded: LoadedModel, prompts: Prompts
+) -> EngineSettings:
+    from trivet.prefix.engine.kv_memory import blocks_for, bytes_per_token
+    from trivet.prefix.engine.platform_prefixes import platform_prefixes
+    from trivet.prefix.engine.scheduler import Limits
+    from trivet.prefix.engine.settings import PREFILL_TOKENS, EngineSettings
+
+    size, layers, dtype = options.block_size, loaded.layers, loaded.dtype
+    blocks = blocks_for(options.kv_memory, layers, size, dtype)
+    return EngineSettings(
+        kv_memory=options.kv_memory,
+        block_size=size,
+        host_memory=options.host_memory,
+        disk_memory=options.disk_memory,
+        disk_folder=options.disk_folder,
+        determinism=options.determinism,
+        limits=Limits(
+            prefill_tokens=PREFILL_TOKENS,
+            max_running=options.max_running,
+            max_waiting=options.max_waiting,
+            max_waiting_per_tenant=options.max_waiting_per_tenant,
+        ),
+        shares=asked.shares(Pool(blocks, size * bytes_per_token(layers, dtype))),
+        platform=platform_prefixes(options.platform_files, prompts, size),
+    )
+
+
 async def _serve(
-    options: ServeOptions, loaded: Any, secret: bytes | None, listener: socket.socket
+    options: ServeOptions,
+    loaded: LoadedModel,
+    secret: bytes | None,
+    listener: socket.socket,
+    asked: Bounds,
 ) -> None:
     import uvicorn
 
-    from trivet.prefix.engine.engine import Engine, EngineSettings
+    from trivet.prefix.engine.engine import Engine
     from trivet.prefix.engine.prompts import Prompts
-    from trivet.prefix.engine.scheduler import Limits
     from trivet.prefix.engine.server import EngineApp, Serving
-    from trivet.prefix.engine.settings import PREFILL_TOKENS
     from trivet.prefix.engine.stall_guard import StallGuard
 
     facts = loaded.facts
-    engine = Engine(
-        loaded,
-        EngineSettings(
-            kv_memory=options.kv_memory,
-            block_size=options.block_size,
-            host_memory=options.host_memory,
-            disk_memory=options.disk_memory,
-            disk_folder=options.disk_folder,
-            determinism=options.determinism,
-            limits=Limits(
-                prefill_tokens=PREFILL_TOKENS,
-                max_running=options.max_running,
-                max_waiting=options.max_waiting,
-                max_waiting_per_tenant=options.max_waiting_per_tenant,
-            ),
-        ),
-    )
+    prompts = Prompts(loaded.tokenizer, facts.context, facts.vocabulary)
+    settings = _settings(options, asked, loaded, prompts)
+    engine = Engine(loaded, settings)
     serving = Serving(
         engine,
-        Prompts(loaded.tokenizer, facts.context, facts.vocabulary),
+        prompts,
         tuple(dict.fromkeys((facts.name, *options.names))),
         frozenset({options.model}),
         options.block_size,
@@ -195,6 +218,7 @@ async def _serve(
         limit_concurrency=_MOST_CONNECTIONS,
         lifespan="off",
         ws="none",
+        log_config=None,
         log_level="warning",
         access_log=False,
         proxy_headers=False,
@@ -206,8 +230,11 @@ async def _serve(
     engine.start()
     _end_with(engine, server)
     try:
-        facts_told = _facts(engine.stats(), secret)
-        _say(f"{', '.join(serving.names)} at {url_of(listener)}/v1 ({facts_told})")
+        _say_ready(serving.names, url_of(listener), engine.stats(), secret)
+        stats = engine.stats()
+        if told := settings.shortage(facts.context, engine.pool.capacity, stats.block_bytes):
+            longest = settings.longest(engine.pool.capacity)
+            say("engine-short-prompts", told, level=logging.WARNING, longest=longest, effect=told)
         await server.serve(sockets=[listener])
         if not engine.alive:
             raise CacheError("the engine's thread ended by a defect; its log says where")
@@ -223,10 +250,12 @@ def _end_with(engine: Engine, server: uvicorn.Server) -> None:
         server.should_exit = True
 
 
-def _facts(stats: EngineStats, secret: bytes | None) -> str:
+def _say_ready(names: tuple[str, ...], url: str, stats: EngineStats, secret: bytes | None) -> None:
     tokens = stats.kv_bytes // stats.block_bytes * stats.block_size
     callers = "tenants are told signed" if secret else "no secret: all callers are unsigned"
-    return f"KV for {tokens:,} tokens; {callers}"
+    sentence = f"{', '.join(names)} at {url}/v1 (KV for {tokens:,} tokens; {callers})"
+    signed = secret is not None
+    say("engine-ready", sentence, models=names, url=url, kv_tokens=tokens, signed=signed)
 
 
 def _not_an_error(record: logging.LogRecord) -> bool:
@@ -250,7 +279,3 @@ def _follow(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True, name="trivet-parent").start()
-
-
-def _say(line: str) -> None:
-    print(f"trivet engine: {line}", file=sys.stderr, flush=True)

@@ -52,6 +52,25 @@ class EngineSettings:
         most = blocks - self.platform_blocks - (self.shares.floors - share.floor)
         return most if share.quota is None else min(most, share.quota)
 
+    def longest(self, blocks: int) -> int:
+        """Tokens of the longest prompt that a tenant without bounds of its own may have, as far as
+        the model allows it."""
+        return self.ceiling("", blocks) * self.block_size
+
+    def shortage(self, context: int, blocks: int, block_bytes: int) -> str:
+        """What to say where no prompt may be as long as the model's context of so many tokens."""
+        longest = self.longest(blocks)
+        if longest >= context:
+            return ""
+        have = f"a prompt and its answer may have {longest:,} tokens"
+        lacking = f"{have}, and the model takes {context:,}"
+        needed = -(-context // self.block_size)
+        beside = blocks - self.platform_blocks - self.shares.floors
+        option = "--tenant-quota"
+        if needed > beside:
+            option, needed = "--kv-memory", needed + blocks - beside
+        return f"{lacking}; {option} {_mebibytes(needed * block_bytes)} is enough for that"
+
 
 class Parts(NamedTuple):
     """What the engine owns."""
@@ -125,6 +144,10 @@ def _offload(memory: KvMemory, settings: EngineSettings) -> OffloadTier | None:
             disk, disk_mover(memory, above, disk, settings.disk_folder), medium="disk"
         )
     return OffloadTier(host, mover, below=below) if mover else below
+
+
+def _mebibytes(amount: int) -> str:
+    return f"{-(-amount // (1 << 20))}MiB"
 
 
 def _problem(option: str, message: str) -> ConfigError:

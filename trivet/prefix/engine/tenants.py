@@ -1,6 +1,7 @@
 """Whose request this is: the space of the prefix cache that it reads and writes.
 
     signed by the proxy    tenant/<salt>/<cache_salt>  the body's salt divides its own space only
+      after a purge        tenant/<salt>@1/...         what was kept before is never found again
     unsigned, with a salt  unsigned/<cache_salt>       shared by who names it, as in vLLM
     unsigned, without      default                     one space of all these
 
@@ -45,6 +46,24 @@ class Caller:
     salt: str
 
 
+class Epochs:
+    """How often each signed tenant's space was purged, in this process: no other one has its KV."""
+
+    def __init__(self) -> None:
+        self._purges: dict[str, int] = {}
+
+    def purge(self, tenant: str) -> None:
+        """From here on the tenant finds nothing of what it kept; old blocks go as others do."""
+        self._purges[tenant] = self.of(tenant) + 1
+
+    def of(self, tenant: str) -> int:
+        """Purges so far."""
+        return self._purges.get(tenant, 0)
+
+
+_NO_PURGES = Epochs()
+
+
 def sign(secret: bytes, tenant: str, now: float, body: bytes) -> str:
     """The header's value for one request: `version;time;salt;mac;tenant`, the last percent-coded.
 
@@ -64,7 +83,12 @@ def proof(secret: bytes, nonce: str, port: int) -> str:
 
 
 def caller_of(
-    header: str | None, cache_salt: object, body: bytes, secret: bytes | None, now: float
+    header: str | None,
+    cache_salt: object,
+    body: bytes,
+    secret: bytes | None,
+    now: float,
+    epochs: Epochs = _NO_PURGES,
 ) -> Caller:
     """Who asks with `body` and its field `cache_salt` (None where there is none).
 
@@ -74,6 +98,8 @@ def caller_of(
     inner = _checked(cache_salt)
     if header is not None:
         tenant, salt = _verified(header, body, secret, now)
+        if epoch := epochs.of(tenant):
+            salt = f"{salt}@{epoch}"
         return Caller(tenant, f"tenant/{salt}/{inner}")
     return Caller(UNSIGNED, f"unsigned/{inner}" if inner else "default")
 
