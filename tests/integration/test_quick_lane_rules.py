@@ -108,7 +108,8 @@ class TestReports:
         talk(proxy, ask)
         until(lambda: len(access_lines(proxy)) == written + 2)
         quick, usual = access_lines(proxy)[-2:]
-        for each in ("timestamp", "total_ms", "first_byte_ms"):
+        assert quick["id"] != usual["id"]
+        for each in ("timestamp", "total_ms", "first_byte_ms", "id"):
             assert quick.pop(each)
             assert usual.pop(each)
         assert quick == usual

@@ -15,10 +15,18 @@ from trivet.prefix.engine.log_lines import Format, configure, say
 
 @pytest.fixture(autouse=True)
 def root() -> Iterator[None]:
-    """Logging as it was."""
+    """Logging as it was; servers that other tests ran in this process left theirs to uvicorn's."""
     one, ours = logging.getLogger(), logging.getLogger("trivet.engine")
+    theirs = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.error")]
     before = one.handlers[:], one.level, ours.level
+    left = [(each, each.level, each.disabled, each.propagate) for each in theirs]
+    for each in theirs:
+        each.setLevel(logging.NOTSET)
+        each.disabled, each.propagate = False, True
     yield
+    for each, level, disabled, propagate in left:
+        each.setLevel(level)
+        each.disabled, each.propagate = disabled, propagate
     logging.captureWarnings(False)
     one.handlers[:] = before[0]
     one.setLevel(before[1])
