@@ -64,3 +64,13 @@ def test_purges_that_are_too_many_to_remember_count_for_everybody() -> None:
     assert len(times._at) == 16384
     assert times.mark("t0") == times.mark("nobody") != b""
     assert times.mark("t16384") != times.mark("t0")
+
+
+def test_a_place_of_any_size_has_a_mark() -> None:
+    """A feed's cursor grows by 2^63 with each SQLite file that is replaced."""
+    times = PurgeTimes()
+    marks = set()
+    for cursor in (1, 1 << 63, (1 << 63) + 1, 1 << 70):
+        times.miss(cursor)
+        marks.add(times.mark("a"))
+    assert len(marks) == 4

@@ -15,7 +15,7 @@ from collections.abc import Callable
 _RECENT_S = 3600.0
 """Longer than any call. Older purges are no matter: processes need not remember them alike."""
 _MOST = 16384
-_MARK = struct.Struct(">dq")
+_TIME = struct.Struct(">d")
 
 
 class PurgeTimes:
@@ -28,7 +28,7 @@ class PurgeTimes:
         self._at: OrderedDict[str, float] = OrderedDict()
         self._floor = 0.0
         """Holds for everybody: purges beyond `_MOST` that are not remembered one by one."""
-        self._missed = self._missed_at = 0.0
+        self._missed, self._missed_at = 0, 0.0
 
     def add(self, tenant: str, at: float) -> None:
         """A purge. One of an earlier time changes nothing."""
@@ -39,7 +39,7 @@ class PurgeTimes:
 
     def miss(self, cursor: int) -> None:
         """Nobody knows who was purged before the feed's place `cursor`."""
-        self._missed, self._missed_at = float(cursor), self._clock()
+        self._missed, self._missed_at = cursor, self._clock()
 
     def mark(self, tenant: str) -> bytes:
         """What tells calls for the tenant from those that began before its latest purge; empty
@@ -52,4 +52,6 @@ class PurgeTimes:
         if at < oldest and not missed:
             self._at.pop(tenant, None)
             return b""
-        return _MARK.pack(at if at >= oldest else 0.0, int(self._missed) if missed else 0)
+        # A cursor has no bound: SQLite's grows by 2^63 with each file that is replaced.
+        place = b"%d" % self._missed if missed else b""
+        return _TIME.pack(at if at >= oldest else 0.0) + place
