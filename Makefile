@@ -53,7 +53,7 @@ lint: $(VENV)/.dev-installed ## Check format, style, types and layers
 CORES := trivet/canonical.py,trivet/exact/key.py,trivet/policies/eligibility.py,trivet/policies/directives.py,trivet/policies/settings.py,trivet/policies/tenants.py
 coverage: $(VENV)/.dev-installed ## Check that every branch of the pure cores is tested
 	$(call say,Coverage of the pure cores)
-	@$(BIN)/python -m pytest --cov=trivet --cov-report= $(wildcard tests/test_*.py) tests/exact tests/policies
+	@$(BIN)/python -m pytest --cov=trivet --cov-report= -n 2 $(wildcard tests/test_canonical*.py) tests/exact tests/policies
 	@$(BIN)/python -m coverage report --include='$(CORES)' --show-missing --fail-under=100
 
 bench: $(VENV)/.dev-installed redis ## Measure against the floors; BENCH_ARGS are passed on

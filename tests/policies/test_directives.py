@@ -229,3 +229,7 @@ def test_labels_name_tags_and_both_kinds_of_versions() -> None:
 def test_the_tags_of_an_answer_are_its_labels_without_the_versions() -> None:
     labels = frozenset({"tag:b", "version:prompt=7", "tag:a"})
     assert tags_of(labels) == ["tag:a", "tag:b"]
+
+
+def test_an_answer_without_tags_and_versions_has_no_labels() -> None:
+    assert entry_labels(TenantPolicy(tenant="acme"), NONE) == frozenset()
