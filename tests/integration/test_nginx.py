@@ -4,84 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import socket
-import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy import Proxy, chat_body, free_port, serving
+from nginx_rig import needs_nginx, nginx
+from proxy import Proxy, chat_body, serving
 from raw_http import connect, head
 
 from trivet.middleware.mock_upstream.app import MockUpstream
 from trivet.middleware.mock_upstream.commands import in_baggage
 from trivet.middleware.mock_upstream.run import running
 
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+pytestmark = needs_nginx
 SECRET, GATEWAY_ADDRESS = "s3cret-of-the-gateway", "127.0.0.9"
 BY_SECRET = "secret_header: X-Gateway-Secret, secret_env: GATEWAY_SECRET"
 BY_ADDRESS = f"peers: [{GATEWAY_ADDRESS}]"
-CONFIG = """\
-user root;
-worker_processes 1;
-daemon off;
-pid {folder}/pid;
-error_log {folder}/error.log;
-events {{}}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
+LOCATION = """\
       proxy_pass {target};
       proxy_bind {address};
       proxy_set_header X-Tenant acme;
       proxy_set_header X-Gateway-Secret {secret};
-    }}
-  }}
-}}
 """
 
 
-@contextmanager
-def nginx(folder: Path, proxy: Proxy) -> Iterator[Proxy]:
-    """nginx in front of the proxy, as the proxy's callers see it."""
-    assert NGINX is not None
-    port = free_port()
-    config = folder / "nginx.conf"
-    config.write_text(
-        CONFIG.format(
-            folder=folder, port=port, target=proxy.url, address=GATEWAY_ADDRESS, secret=SECRET
-        )
-    )
-    command = [NGINX, "-c", str(config), "-p", str(folder), "-e", str(folder / "error.log")]
-    with subprocess.Popen(command) as process:
-        try:
-            _await(port, process)
-            yield replace(proxy, url=f"http://127.0.0.1:{port}")
-        finally:
-            process.terminate()
-
-
-def _await(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 15
-    while True:
-        assert process.poll() is None, "nginx ended"
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def fronted_by(folder: Path, proxy: Proxy) -> AbstractContextManager[Proxy]:
+    """nginx as a gateway that names the tenant, as the proxy's callers see it."""
+    location = LOCATION.format(target=proxy.url, address=GATEWAY_ADDRESS, secret=SECRET)
+    return nginx(folder, proxy, location)
 
 
 @pytest.fixture
@@ -119,7 +72,7 @@ async def arrivals(url: str, asked: dict[str, Any], commands: str) -> list[tuple
 @pytest.mark.parametrize("temperature", [0, 1], ids=["miss", "bypass"])
 def test_a_streamed_answer_arrives_event_by_event(tmp_path: Path, temperature: int) -> None:
     asked = chat_body("streamed", stream=True, temperature=temperature)
-    with serving() as proxy, nginx(tmp_path, proxy) as fronted:
+    with serving() as proxy, fronted_by(tmp_path, proxy) as fronted:
         came = asyncio.run(arrivals(fronted.url, asked, "tokens=8; slow-chunks=200"))
         assert b"data: [DONE]" in b"".join(piece for _, piece in came)
         # Held back, they would come together: eight events that are 0.2 s apart take 1.4 s.
@@ -135,7 +88,7 @@ def test_the_gateway_names_the_tenant_and_nobody_else_can(
 ) -> None:
     with (
         behind_gateway(policies, proof) as (proxy, mock),
-        nginx(tmp_path, proxy) as fronted,
+        fronted_by(tmp_path, proxy) as fronted,
     ):
         assert fronted.chat("named").exact == {"fwd": "miss", "stored": True}
         assert fronted.chat("named", x_tenant="globex").exact["hit"] is True

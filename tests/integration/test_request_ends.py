@@ -4,44 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from proxy import Proxy, chat_body, free_port, serving
+from nginx_rig import needs_nginx, nginx
+from proxy import Proxy, chat_body, serving
 from raw_http import Answer, connect, head, read_answer
 
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 OFFER = {"connection": "Upgrade", "upgrade": "foo"}
-CONFIG = """\
-user root;
-worker_processes 1;
-daemon off;
-pid {folder}/pid;
-error_log {folder}/error.log;
-events {{}}
-http {{
-  access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
-  map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
-  upstream trivet {{ server {target}; keepalive 1; }}
-  server {{
-    listen 127.0.0.1:{port};
-    location / {{
+OFFERS_GO_ON = """\
       proxy_pass http://trivet;
       proxy_http_version 1.1;
       proxy_set_header Host $host;
       proxy_set_header Upgrade $http_upgrade;
       proxy_set_header Connection $connection_upgrade;
-    }}
-  }}
-}}
+"""
+KEPT = """\
+  map $http_upgrade $connection_upgrade {{ default upgrade; '' ''; }}
+  upstream trivet {{ server {target}; keepalive 1; }}
 """
 
 
@@ -155,43 +136,21 @@ def test_a_head_of_many_fields_is_refused_and_counted(proxy: Proxy) -> None:
     assert b'trivet_heads_refused_total{reason="fields"} 1.0' in metrics
 
 
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+@needs_nginx
 def test_nginx_that_passes_offers_on_hands_nobody_anothers_answer(
     proxy: Proxy, tmp_path: Path
 ) -> None:
-    assert NGINX is not None
-    port = free_port()
-    config = tmp_path / "nginx.conf"
-    config.write_text(CONFIG.format(folder=tmp_path, port=port, target=proxy.url[7:]))
-    url = f"http://127.0.0.1:{port}"
-
-    async def both(number: int) -> None:
+    async def both(url: str, number: int) -> None:
         hidden = b"\r\n" * (40 * number) + inner(proxy, f"smuggled {number}")
         await in_turn(url, [head(url, hidden, **OFFER), hidden])
         bob = data(f"bob asks {number}")
         (answer,) = await in_turn(url, [head(url, bob, authorization="Bearer sk-bob") + bob])
         assert f"bob asks {number}" in said(answer)
 
-    async def attack() -> None:
-        await until_open(url)
+    async def attack(url: str) -> None:
         for number in range(1, 20):
-            await both(number)
+            await both(url, number)
 
-    command = [NGINX, "-c", str(config), "-p", str(tmp_path), "-e", str(tmp_path / "error.log")]
-    with subprocess.Popen(command) as process:
-        try:
-            asyncio.run(attack())
-        finally:
-            process.terminate()
-
-
-async def until_open(url: str) -> None:
-    async with asyncio.timeout(15):
-        while True:
-            try:
-                _, writer = await connect(url)
-            except OSError:
-                await asyncio.sleep(0.02)
-            else:
-                writer.close()
-                return
+    kept = KEPT.format(target=proxy.url.removeprefix("http://"))
+    with nginx(tmp_path, proxy, OFFERS_GO_ON, http=kept) as fronted:
+        asyncio.run(attack(fronted.url))

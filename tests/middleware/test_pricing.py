@@ -162,7 +162,7 @@ def test_importing_the_observers_loads_none_of_the_heavy_libraries() -> None:
     heavy = "genai_prices", "prometheus_client", "opentelemetry", "fastapi", "starlette"
     code = (
         "import sys; import trivet.middleware.metrics, trivet.middleware.tracing, "
-        "trivet.middleware.logs, trivet.middleware.fanout, trivet.middleware.admin, "
+        "trivet.middleware.logs, trivet.middleware.observing, trivet.middleware.admin, "
         "trivet.middleware.status, trivet.middleware.admin_client; "
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )

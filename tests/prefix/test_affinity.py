@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api
-from trivet.prefix.affinity import BLOCK, Affinity, steps_of
+from trivet.prefix.affinity import BLOCK, Affinity, Steps, steps_of
 from trivet.prefix.outline import outline_of
 
 LONG = "All of this stands in front of every question. " * 200
@@ -32,15 +32,15 @@ class TestSteps:
         assert not set(steps(LONG, model="a").digests) & set(steps(LONG, model="b").digests)
 
     def test_two_pictures_are_two_prompts_and_cost_no_steps_for_their_bytes(self) -> None:
-        def asked(picture: str) -> object:
+        def asked(picture: str) -> Steps:
             block = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}}
             text = {"type": "text", "text": LONG}
             body = {"model": "m", "messages": [{"role": "user", "content": [block, text]}]}
             return steps_of(outline_of(Api.CHAT, body), b"salt")
 
         one, other = asked("A" * 100_000), asked("B" * 100_000)
-        assert not set(one.digests) & set(other.digests)  # type: ignore[attr-defined]
-        assert len(one.digests) <= len(LONG) // BLOCK + 1  # type: ignore[attr-defined]
+        assert not set(one.digests) & set(other.digests)
+        assert len(one.digests) <= len(LONG) // BLOCK + 1
 
     def test_the_turns_of_a_conversation_have_one_key(self) -> None:
         keys = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trivet.prefix.json_text import JsonText
+from trivet.prefix.json_text import Item, JsonText
 
 
 class Counted(JsonText):
@@ -12,7 +12,7 @@ class Counted(JsonText):
 
     made = 0
 
-    def _read(self, at: int) -> list:  # type: ignore[type-arg]
+    def _read(self, at: int) -> list[Item]:
         items = super()._read(at)
         self.made += len(items)
         return items

@@ -28,6 +28,7 @@ from trivet.middleware.signed_tenant import NAME
 from trivet.middleware.upstream import UpstreamClient
 from trivet.prefix.backends.base import Ask, PrefixBackend
 from trivet.prefix.backends.registry import backend_of
+from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.isolation import (
     SIZES,
     Counted,
@@ -182,7 +183,7 @@ class _Probe:
             if status != 200:
                 return Verdict("failed", f"a completion got status {status}")
             details = _cached(answer)
-            usage = self._backend.read_usage(answer)
+            usage = usage_of(answer)
             if details is None and usage is not None:
                 after = await self._counted()
                 details = hits_between(before, after, usage.input_tokens)

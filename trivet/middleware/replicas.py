@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from trivet.errors import UpstreamError
 from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.control import Component
+from trivet.middleware.headers import RawHeaders
+from trivet.middleware.http_client.client import Response
 from trivet.middleware.upstream import UpstreamResponse
 from trivet.middleware.way import Way
 from trivet.prefix.affinity import Affinity, Steps
@@ -265,9 +267,8 @@ class _Leg:
 class _Counted(UpstreamResponse):
     """An answer of a replica: its first byte and its end are counted."""
 
-    def __init__(self, status: int, headers: list[tuple[bytes, bytes]], response: object, leg: _Leg
-                 ) -> None:  # fmt: skip
-        super().__init__(status, headers, response)  # type: ignore[arg-type]
+    def __init__(self, status: int, headers: RawHeaders, response: Response, leg: _Leg) -> None:
+        super().__init__(status, headers, response)
         self._leg = leg
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:

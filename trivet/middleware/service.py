@@ -28,7 +28,6 @@ from trivet.middleware.doctoring import Doctoring
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.engine_purges import EnginePurges
 from trivet.middleware.explaining import Explainer
-from trivet.middleware.fanout import fan_out
 from trivet.middleware.fleets import Fleets
 from trivet.middleware.flood import FloodGuard
 from trivet.middleware.health import StoreHealth
@@ -36,6 +35,7 @@ from trivet.middleware.intake import Intake
 from trivet.middleware.logs import LogObserver
 from trivet.middleware.metering import Metering
 from trivet.middleware.metrics import PrometheusObserver
+from trivet.middleware.observing import tell_all
 from trivet.middleware.operations import Operations, follow_policies, handlers_of, stop
 from trivet.middleware.pinging import keep_warm_of
 from trivet.middleware.pipeline import CachePipeline
@@ -229,7 +229,7 @@ def _observers(
     observers: list[Observer] = [metrics, *listening, LogObserver(access=config.log_requests)]
     if config.tracing:
         observers.append(otlp_observer())
-    return metrics, fan_out(*observers)
+    return metrics, tell_all(*observers)
 
 
 async def _warm(store: ExactStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ _NOTICE: Final = (
 )
 
 
-class SimulatedRoutes(Routes):
+class SimulatedRoutes(Routes, ABC):
     """A provider: its name, its cache, a clock that `x-mock` moves (`at=`, `advance=` and
     `first-byte=` seconds)."""
 
@@ -111,9 +112,9 @@ class SimulatedRoutes(Routes):
         """Who shares a cache with whom: the credential stands for the organisation."""
         return credential(call.headers)
 
+    @abstractmethod
     def usage(self, call: Call, usage: Body, billed: Billed, outline: Outline) -> Body:
         """Usage in the provider's shape."""
-        raise NotImplementedError
 
 
 def unrefused(billed: Billed | Refused) -> Billed:

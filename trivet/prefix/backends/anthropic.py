@@ -6,10 +6,9 @@ for a request: hard isolation is one workspace, that is one key, for each tenant
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.base import (
     OPENAI_FIELDS,
     SERVER_FIELDS,
@@ -19,7 +18,6 @@ from trivet.prefix.backends.base import (
     Prepared,
 )
 from trivet.prefix.backends.draft import Draft, written
-from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.outline import Place
 from trivet.prefix.splice import Splice
 
@@ -45,10 +43,6 @@ class AnthropicBackend:
             if draft.marks == 0:
                 set_breakpoints(draft, ask.marks)
         return draft.done()
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)
 
 
 def _translate(draft: Draft) -> None:

@@ -6,10 +6,9 @@ Facts on fields are cited in the module of each provider. All of it is pure: byt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.outline import NativeApi, Outline, Place
 
 Isolation = Literal["salt", "key", "account", "slot", "tenant", "none"]
@@ -80,9 +79,6 @@ class PrefixBackend(Protocol):
 
     def prepare(self, ask: Ask) -> Prepared:
         """The request as this cache wants it. Content is never changed."""
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """Usage out of a whole answer, or out of an event of a stream; None where it has none."""
 
 
 SERVER_FIELDS: Final = (

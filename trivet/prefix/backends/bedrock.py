@@ -7,10 +7,9 @@ body under an AWS signature is never changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.anthropic import MOST_MARKS, set_breakpoints
 from trivet.prefix.backends.base import (
     OPENAI_FIELDS,
@@ -20,7 +19,6 @@ from trivet.prefix.backends.base import (
     Prepared,
 )
 from trivet.prefix.backends.draft import Draft, written
-from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.rules import rules_for
 
 _TTLS: Final = ("5m", "1h")
@@ -47,10 +45,6 @@ class BedrockBackend:
             return draft.done()
         _set_points(draft)
         return draft.done()
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)
 
 
 def takes_points(model: str) -> bool:

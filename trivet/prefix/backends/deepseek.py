@@ -6,13 +6,9 @@ OpenAI's shape, `metadata.user_id` in Anthropic's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.base import OPENAI_FIELDS, SERVER_FIELDS, Ask, Isolation, Prepared
 from trivet.prefix.backends.draft import Draft, separate_key
-from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.outline import MARKERS
 
 
@@ -39,10 +35,6 @@ class DeepSeekBackend:
         else:
             draft.drop(("user_id",), "this API has no such field")
         return draft.done()
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)
 
 
 def _set_metadata(draft: Draft) -> None:

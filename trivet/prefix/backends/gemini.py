@@ -6,13 +6,9 @@ https://ai.google.dev/gemini-api/docs/caching (2026-10-13). Requests carry no ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.base import OPENAI_FIELDS, SERVER_FIELDS, Ask, Isolation, Prepared
 from trivet.prefix.backends.draft import Draft
-from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.outline import MARKERS
 
 
@@ -32,7 +28,3 @@ class GeminiBackend:
         for name in sorted(MARKERS):
             draft.unmark(name, "the API refuses it")
         return draft.done()
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)

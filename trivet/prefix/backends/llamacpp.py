@@ -9,13 +9,9 @@ conversion of `/v1/messages` passes neither `id_slot` nor `cache_prompt` on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.base import SERVER_HEADERS, Ask, Isolation, Prepared
 from trivet.prefix.backends.servers import unsteered
-from trivet.prefix.backends.usage import usage_of
 
 
 class LlamaCppBackend:
@@ -39,7 +35,3 @@ class LlamaCppBackend:
         draft.put("id_slot", max(0, ask.common_slot or 0), "id_slot set to the common slot")
         draft.put("cache_prompt", False, "cache_prompt off: the tenant has no slot of its own")
         return draft.done(dropped=SERVER_HEADERS)
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)

@@ -8,14 +8,12 @@ session would keep sessions of one tenant from sharing, so there is one for each
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.anthropic import markable
 from trivet.prefix.backends.base import SERVER_FIELDS, Ask, Isolation, Marked, Prepared
 from trivet.prefix.backends.draft import Draft, separate_key, written
-from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.outline import NativeApi, Place
 from trivet.prefix.rules import rules_for
 
@@ -58,10 +56,6 @@ class OpenAIBackend:
         elif ask.marks:
             draft.note("no breakpoints: this model places its own")
         return draft.done()
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)
 
 
 def _translate(draft: Draft, *, explicit: bool) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Final
 from urllib.parse import urlsplit
 
-from trivet.messages import Usage
 from trivet.prefix.backends.anthropic import AnthropicBackend
 from trivet.prefix.backends.base import Ask, Isolation, PrefixBackend, Prepared
 from trivet.prefix.backends.bedrock import BedrockBackend
 from trivet.prefix.backends.deepseek import DeepSeekBackend
-from trivet.prefix.backends.engine import SignedEngine, UnsignedEngine
+from trivet.prefix.backends.engine import SignedEngine
 from trivet.prefix.backends.gemini import GeminiBackend
 from trivet.prefix.backends.llamacpp import LlamaCppBackend
 from trivet.prefix.backends.openai import OpenAIBackend
-from trivet.prefix.backends.sglang import SglangBackend
+from trivet.prefix.backends.servers import SaltedServer
 from trivet.prefix.backends.tensorrt import TensorrtBackend
-from trivet.prefix.backends.usage import usage_of
-from trivet.prefix.backends.vllm import VllmBackend
 
 
 class NoBackend:
@@ -32,10 +30,6 @@ class NoBackend:
         """The request as it is."""
         return Prepared(ask.raw)
 
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)
-
 
 _NONE: Final = NoBackend()
 _BACKENDS: Final[Mapping[str, PrefixBackend]] = {
@@ -47,8 +41,9 @@ _BACKENDS: Final[Mapping[str, PrefixBackend]] = {
         GeminiBackend(),
         BedrockBackend(),
         DeepSeekBackend(),
-        VllmBackend(),
-        SglangBackend(),
+        SaltedServer("vllm"),
+        SaltedServer("sglang"),
+        SaltedServer("trivet"),
         LlamaCppBackend(),
         TensorrtBackend(),
     )
@@ -65,13 +60,12 @@ _HOSTS: Final = (
 `europe-west1-aiplatform.googleapis.com`)."""
 
 
+@lru_cache(maxsize=256)
 def backend_of(kind: str, base_url: str, engine_secret_env: str | None = None) -> PrefixBackend:
     """The backend of an upstream; `auto` knows the hosted APIs by their host. Raises `KeyError`
     for a kind that is not known."""
     if engine_secret_env is not None and kind in ("auto", "trivet"):
         return SignedEngine()
-    if kind == "trivet":
-        return UnsignedEngine()
     return _BACKENDS[_kind_at(base_url) if kind == "auto" else kind]
 
 

@@ -6,13 +6,9 @@ take no unknown fields, so nothing but the salt of chat and completions is added
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.prefix.backends.base import OPENAI_FIELDS, SERVER_HEADERS, Ask, Isolation, Prepared
 from trivet.prefix.backends.servers import salted, unsteered
-from trivet.prefix.backends.usage import usage_of
 
 
 class TensorrtBackend:
@@ -31,7 +27,3 @@ class TensorrtBackend:
         if generates:
             draft.note("this API has no salt")
         return draft.done(dropped=SERVER_HEADERS, apart=not generates)
-
-    def read_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """See `usage`."""
-        return usage_of(answer)

@@ -11,7 +11,7 @@ from trivet.telemetry import Event, Observer, ignore
 _log = structlog.get_logger("trivet")
 
 
-def fan_out(*observers: Observer) -> Observer:
+def tell_all(*observers: Observer) -> Observer:
     """An observer that tells all `observers`, in order.
 
     One that raises is left out of that event, and its first failure is logged; the others are told

@@ -1,6 +1,6 @@
 from structlog.testing import capture_logs
 
-from trivet.middleware.fanout import fan_out
+from trivet.middleware.observing import tell_all
 from trivet.telemetry import Event, StoreState, ignore
 
 
@@ -14,14 +14,14 @@ def broken(_: Event, /) -> None:
 
 def test_every_observer_is_told_in_order() -> None:
     seen: list[str] = []
-    tell = fan_out(lambda _: seen.append("a"), lambda _: seen.append("b"))
+    tell = tell_all(lambda _: seen.append("a"), lambda _: seen.append("b"))
     tell(event())
     assert seen == ["a", "b"]
 
 
 def test_an_observer_that_raises_hurts_neither_the_request_nor_the_others() -> None:
     seen: list[Event] = []
-    tell = fan_out(broken, seen.append)
+    tell = tell_all(broken, seen.append)
     with capture_logs():
         tell(event())
         tell(event())
@@ -30,12 +30,12 @@ def test_an_observer_that_raises_hurts_neither_the_request_nor_the_others() -> N
 
 def test_a_lone_observer_is_guarded_too() -> None:
     with capture_logs() as lines:
-        fan_out(broken)(event())
+        tell_all(broken)(event())
     assert len(lines) == 1
 
 
 def test_a_failing_observer_is_reported_once_and_without_what_it_was_told() -> None:
-    tell = fan_out(broken)
+    tell = tell_all(broken)
     with capture_logs() as lines:
         for _ in range(3):
             tell(event())
@@ -49,5 +49,5 @@ def test_a_failing_observer_is_reported_once_and_without_what_it_was_told() -> N
 
 
 def test_nothing_to_tell_is_the_observer_that_does_nothing() -> None:
-    assert fan_out() is ignore
-    assert fan_out(ignore) is ignore
+    assert tell_all() is ignore
+    assert tell_all(ignore) is ignore
