@@ -18,7 +18,7 @@ from trivet.middleware.dialects import sse
 from trivet.middleware.mock_upstream.answers import Body
 from trivet.middleware.mock_upstream.commands import Commands
 from trivet.middleware.mock_upstream.routes import Api, Call, Pairs, Reply
-from trivet.middleware.mock_upstream.simulated import SimulatedRoutes, blocks, check_fields
+from trivet.middleware.mock_upstream.simulated import SimulatedDialect, blocks, check_fields
 from trivet.prefix.caches import Billed
 from trivet.prefix.caches.steps import part_steps
 from trivet.prefix.outline import Level, Outline, outline_of
@@ -50,7 +50,7 @@ _WITHOUT_SAMPLING: Final = "2026-10-21"
 _KEPT: Final = 1_000
 
 
-class AnthropicRoutes(SimulatedRoutes):
+class AnthropicRoutes(SimulatedDialect):
     """See the module."""
 
     provider = "anthropic"
@@ -62,7 +62,7 @@ class AnthropicRoutes(SimulatedRoutes):
         self._asked: OrderedDict[str, Outline] = OrderedDict()
 
     def reset(self) -> None:
-        """See `SimulatedRoutes`."""
+        """See `SimulatedDialect`."""
         super().reset()
         self._asked.clear()
 
@@ -72,7 +72,7 @@ class AnthropicRoutes(SimulatedRoutes):
         return f"{super().owner(call, body)} {workspace}"
 
     def check(self, call: Call, body: Body) -> None:
-        """See `SimulatedRoutes`."""
+        """See `SimulatedDialect`."""
         known = _KNOWN | (_BETA if "anthropic-beta" in call.headers else frozenset())
         if call.headers.get("anthropic-version", "") < _WITHOUT_SAMPLING:
             known |= _SAMPLING

@@ -13,14 +13,14 @@ from trivet.errors import RequestError
 from trivet.middleware.mock_upstream.answers import Body
 from trivet.middleware.mock_upstream.routes import Call
 from trivet.middleware.mock_upstream.simulate_anthropic import usage_of
-from trivet.middleware.mock_upstream.simulated import SimulatedRoutes
+from trivet.middleware.mock_upstream.simulated import SimulatedDialect
 from trivet.prefix.caches import Billed
 from trivet.prefix.outline import Outline
 
 _USER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,512}")
 
 
-class DeepSeekRoutes(SimulatedRoutes):
+class DeepSeekRoutes(SimulatedDialect):
     """See the module."""
 
     provider = "deepseek"
@@ -36,7 +36,7 @@ class DeepSeekRoutes(SimulatedRoutes):
         return f"{super().owner(call, body)} {_user_id(body)}"
 
     def check(self, call: Call, body: Body) -> None:
-        """See `SimulatedRoutes`. Other fields that it does not know are passed over."""
+        """See `SimulatedDialect`. Other fields that it does not know are passed over."""
         user = _user_id(body)
         if user is not None and not (isinstance(user, str) and _USER_ID.fullmatch(user)):
             told = "Invalid user_id: it has up to 512 of a-z, A-Z, 0-9, - and _."

@@ -21,7 +21,7 @@ from trivet.middleware.mock_upstream.commands import Commands
 from trivet.middleware.mock_upstream.gemini_contents import Contents
 from trivet.middleware.mock_upstream.routes import Call, Reply
 from trivet.middleware.mock_upstream.simulated import (
-    SimulatedRoutes,
+    SimulatedDialect,
     check_fields,
     commands_in,
     told_of,
@@ -46,7 +46,7 @@ _FINISH: Final = {"stop": "STOP", "tool": "STOP", "length": "MAX_TOKENS", "filte
                   "refusal": "SAFETY"}  # fmt: skip
 
 
-class GeminiRoutes(SimulatedRoutes):
+class GeminiRoutes(SimulatedDialect):
     """See the module."""
 
     provider = "gemini"
@@ -58,7 +58,7 @@ class GeminiRoutes(SimulatedRoutes):
         return route.removeprefix("/v1beta/openai")
 
     def reply_at(self, call: Call) -> Reply:
-        """See `SimulatedRoutes`."""
+        """See `SimulatedDialect`."""
         try:
             method = _METHOD.fullmatch(call.route)
             if method is not None and call.method == "POST":

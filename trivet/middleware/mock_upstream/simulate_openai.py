@@ -12,7 +12,7 @@ from typing import Final
 from trivet.errors import RequestError
 from trivet.middleware.mock_upstream.answers import Body
 from trivet.middleware.mock_upstream.routes import Call, Pairs
-from trivet.middleware.mock_upstream.simulated import SimulatedRoutes, blocks, check_fields
+from trivet.middleware.mock_upstream.simulated import SimulatedDialect, blocks, check_fields
 from trivet.prefix.caches import Billed
 from trivet.prefix.outline import Outline
 from trivet.prefix.rules import rules_for
@@ -51,7 +51,7 @@ _KNOWN: Final = {
 }
 
 
-class OpenAiRoutes(SimulatedRoutes):
+class OpenAiRoutes(SimulatedDialect):
     """See the module."""
 
     provider = "openai"
@@ -64,7 +64,7 @@ class OpenAiRoutes(SimulatedRoutes):
         return f"{organisation} {body.get('prompt_cache_key')}"
 
     def check(self, call: Call, body: Body) -> None:
-        """See `SimulatedRoutes`."""
+        """See `SimulatedDialect`."""
         known, message, code = _KNOWN[call.route]
         check_fields(body, known, message, code)
         for path, block in blocks(body, "tools", "messages", "input"):

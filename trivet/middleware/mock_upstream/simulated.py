@@ -28,7 +28,7 @@ _NOTICE: Final = (
 )
 
 
-class SimulatedRoutes(Routes, ABC):
+class SimulatedRoutes(Routes):
     """A provider: its name, its cache, a clock that `x-mock` moves (`at=`, `advance=` and
     `first-byte=` seconds)."""
 
@@ -88,6 +88,20 @@ class SimulatedRoutes(Routes, ABC):
         """The path in the form of the shared dialects (`/messages`)."""
         return route
 
+    def ask(self, owner: str, outline: Outline) -> Billed:
+        """What the cache model bills at `self.moment`. Raises `RequestError` with its refusal."""
+        outline = outline._replace(model=outline.model.partition("+")[0])
+        at, first_byte_s = self.moment
+        return unrefused(self.cache.ask(owner, outline, at, first_byte_s=first_byte_s))
+
+    def owner(self, call: Call, body: Body) -> str:
+        """Who shares a cache with whom: the credential stands for the organisation."""
+        return credential(call.headers)
+
+
+class SimulatedDialect(SimulatedRoutes, ABC):
+    """A provider whose answers are those of the shared dialects, with its own usage."""
+
     def finished(self, call: Call, body: Body, made: Body) -> tuple[Body, Pairs]:
         """See `Routes`."""
         if call.route not in APIS:
@@ -99,18 +113,8 @@ class SimulatedRoutes(Routes, ABC):
             made = made | {"usage": self.usage(call, made["usage"], billed, outline)}
         return made, told_of(billed, self.moment)
 
-    def ask(self, owner: str, outline: Outline) -> Billed:
-        """What the cache model bills at `self.moment`. Raises `RequestError` with its refusal."""
-        outline = outline._replace(model=outline.model.partition("+")[0])
-        at, first_byte_s = self.moment
-        return unrefused(self.cache.ask(owner, outline, at, first_byte_s=first_byte_s))
-
     def check(self, call: Call, body: Body) -> None:
         """Raise `RequestError` for what the provider rejects."""
-
-    def owner(self, call: Call, body: Body) -> str:
-        """Who shares a cache with whom: the credential stands for the organisation."""
-        return credential(call.headers)
 
     @abstractmethod
     def usage(self, call: Call, usage: Body, billed: Billed, outline: Outline) -> Body:
