@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from trivet.messages import Api
-from trivet.prefix.outline import Outline, outline_of
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 Body = dict[str, Any]
 _WORDS: Final = (

@@ -18,9 +18,9 @@ import uvloop
 from bench.bodies import answer, chunk, stream_end
 from trivet.listening import listen
 from trivet.messages import Answer
-from trivet.middleware.config import ServerConfig
 from trivet.middleware.dialects.chat import ChatDialect
-from trivet.middleware.server import uvicorn_server
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.server import uvicorn_server
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -20,8 +20,8 @@ from math import inf
 from typing import NamedTuple
 
 from trivet.prefix.caches import Billed, make_cache
-from trivet.prefix.outline import Mark, Outline, chain
-from trivet.prefix.rules import CacheRules, Ttl
+from trivet.prefix.markers.rules import CacheRules, Ttl
+from trivet.prefix.prompts.outline import Mark, Outline, chain
 
 Timed = tuple[float, Outline]
 

@@ -14,8 +14,8 @@ from functools import partial
 from itertools import count
 from typing import TypeVar
 
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.hashing import BlockChain, BlockHasher, Namespace
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockChain, BlockHasher, Namespace
 
 T = TypeVar("T")
 

@@ -19,11 +19,11 @@ from bench import report
 from bench.engine_floor import Floor
 from bench.engine_servers import side_by_side
 from bench.report import Row
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.benchmark import Benchmark, Figure, Shape
 from trivet.prefix.engine.loading import load
 from trivet.prefix.engine.settings import EngineSettings
-from trivet.prefix.hashing import BlockHasher, Namespace
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockHasher, Namespace
 
 RESULTS = Path(__file__).with_name("engine_results.json")
 _KV = 1 << 30

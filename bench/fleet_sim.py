@@ -16,12 +16,12 @@ from statistics import mean, quantiles
 from typing import Protocol
 
 from bench.fleet_trace import Turn
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.replicas import ReplicaSet
-from trivet.middleware.way import Way
-from trivet.prefix.affinity import Steps
-from trivet.prefix.queue_depth import QueueDepth
-from trivet.prefix.routing import Choice, ReplicaState, choose
+from trivet.middleware.fleets.replicas import ReplicaSet
+from trivet.middleware.fleets.way import Way
+from trivet.middleware.running.config import UpstreamConfig
+from trivet.prefix.routing.affinity import Steps
+from trivet.prefix.routing.choose import Choice, ReplicaState, choose
+from trivet.prefix.routing.queue_depth import QueueDepth
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from trivet.prefix.affinity import Steps
+from trivet.prefix.routing.affinity import Steps
 
 STEP = 256
 """Tokens of a router's block: 1,024 bytes."""
@@ -53,7 +53,7 @@ class Turn:
         return found
 
     def steps(self) -> Steps:
-        """As the router sees it; see `trivet.prefix.affinity`."""
+        """As the router sees it; see `trivet.prefix.routing.affinity`."""
         digests = tuple(block & (2**64 - 1) for block in self.blocks(STEP))
         tokens = tuple(STEP * at for at in range(1, len(digests) + 1))
         key = hash((self.conversation, 1)) & (2**64 - 1)

@@ -20,11 +20,11 @@ from traffic_parts import call_of
 
 from trivet.messages import Api, Usage
 from trivet.middleware.call import Call
-from trivet.middleware.doctoring import Doctoring
-from trivet.middleware.metrics import PrometheusObserver
-from trivet.prefix.doctor import Doctor, Prompted
-from trivet.prefix.lint import parted
-from trivet.prefix.outline import Outline, outline_of
+from trivet.middleware.observe.metrics import PrometheusObserver
+from trivet.middleware.prefix_tier.doctoring import Doctoring
+from trivet.prefix.doctor.lint import parted
+from trivet.prefix.doctor.live import Doctor, Prompted
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 TOKENS = 40_000
 _WORDS = TEXT.split()

@@ -19,10 +19,10 @@ from bench.report import Row, line, summary, write
 from trivet.policies.prefix_model import PrefixPolicy
 from trivet.prefix.backends.base import Marked
 from trivet.prefix.caches import Billed, make_cache
-from trivet.prefix.outline import Level, Mark, Outline
-from trivet.prefix.placement import as_sent, place_breakpoints
-from trivet.prefix.rules import CacheRules, rules_for
-from trivet.prefix.stability import Stability, level_end, prompt_of
+from trivet.prefix.markers.placement import as_sent, place_breakpoints
+from trivet.prefix.markers.rules import CacheRules, rules_for
+from trivet.prefix.markers.stability import Stability, level_end, prompt_of
+from trivet.prefix.prompts.outline import Level, Mark, Outline
 
 RESULTS = Path(__file__).with_name("results_prefix_marks.json")
 _SEEDS = (1, 2, 3, 4, 5)

@@ -30,14 +30,14 @@ from bench.peers.sglang_policy import CacheAware
 from bench.processes import free_port
 from bench.report import Row, line, summary, write
 from trivet.messages import Api
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.fleets import Fleets
-from trivet.middleware.replicas import ReplicaSet
+from trivet.middleware.fleets.fleets import Fleets
+from trivet.middleware.fleets.replicas import ReplicaSet
+from trivet.middleware.fleets.way import Way
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
-from trivet.middleware.way import Way
-from trivet.prefix.affinity import KNOWN, Steps, steps_of
-from trivet.prefix.hashing import tenant_salt
-from trivet.prefix.outline import outline_of
+from trivet.prefix.pool.hashing import tenant_salt
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import KNOWN, Steps, steps_of
 
 RESULTS = Path(__file__).with_name("results_routing.json")
 _REPLICAS = 64

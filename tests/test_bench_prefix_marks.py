@@ -10,8 +10,8 @@ from bench.agent_trace import Shape, trace
 from bench.best_marks import bound, brute_force
 from bench.prefix_marks import automatic, compared, ours, played, requests_of, system_only
 from trivet.messages import Api
-from trivet.prefix.outline import outline_of
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.prompts.outline import outline_of
 
 RULES = rules_for("anthropic", "claude-opus-5-5")
 

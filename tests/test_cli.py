@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from trivet.cli import FINDING, USAGE, main
 from trivet.errors import StoreError
-from trivet.middleware.config import ServerConfig
-from trivet.middleware.engine_process import EngineCommand
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.engine_process import EngineCommand
 from trivet.policies.keygen import key_hash
 from trivet.prefix.engine.serving import ServeOptions
 
@@ -207,7 +207,7 @@ class TestExplain:
 class TestPurge:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-        from trivet.middleware.admin_client import AdminClient
+        from trivet.middleware.admin.client import AdminClient
 
         seen: list[Any] = []
 
@@ -248,7 +248,7 @@ class TestPurge:
     def test_where_nothing_was_deleted_it_says_why_that_may_be(
         self, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
     ) -> None:
-        from trivet.middleware.admin_client import AdminClient
+        from trivet.middleware.admin.client import AdminClient
 
         monkeypatch.setattr(AdminClient, "purge", lambda *_, **__: 0)
         assert said in run("purge", "--tenant", "acme", *arguments).output
@@ -276,7 +276,9 @@ class TestServe:
     @pytest.fixture
     def served(self, monkeypatch: pytest.MonkeyPatch) -> list[ServerConfig]:
         seen: list[ServerConfig] = []
-        monkeypatch.setattr("trivet.middleware.run.run", lambda config, engine: seen.append(config))
+        monkeypatch.setattr(
+            "trivet.middleware.running.run.run", lambda config, engine: seen.append(config)
+        )
         return seen
 
     def test_flags_become_the_config(self, served: list[ServerConfig]) -> None:
@@ -322,7 +324,7 @@ class TestTold:
         def broken(*_: Any) -> None:
             raise StoreError("full", "the disk is full")
 
-        monkeypatch.setattr("trivet.middleware.run.run", broken)
+        monkeypatch.setattr("trivet.middleware.running.run.run", broken)
         result = run("serve", "--upstream", "http://a")
         assert (result.exit_code, result.output) == (FINDING, "error: the disk is full\n")
 
@@ -350,7 +352,9 @@ class TestTold:
 
     def test_serve_runs_an_engine_where_it_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
-        monkeypatch.setattr("trivet.middleware.run.serve", lambda *given: seen.append(given[-1]))
+        monkeypatch.setattr(
+            "trivet.middleware.running.run.serve", lambda *given: seen.append(given[-1])
+        )
         options = ("--engine-port", "9200", "--engine-options", "--kv-memory '4 GiB'")
         assert run("serve", "--engine", "m", *options).exit_code == 0
         assert run("serve", "--upstream", "http://a").exit_code == 0

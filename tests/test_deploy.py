@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from trivet.middleware.config import ServerConfig, server_config
+from trivet.middleware.running.config import ServerConfig, server_config
 from trivet.policies.loader import load
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

@@ -17,12 +17,12 @@ import click
 
 from trivet.errors import CacheError, ConfigError, EmbedderError
 from trivet.eval.commands import eval_group
-from trivet.middleware.prefix_commands import prefix_group
-from trivet.middleware.warm_commands import warm
+from trivet.middleware.prefix_commands.commands import prefix_group
+from trivet.middleware.prefix_commands.warm_commands import warm
 from trivet.prefix.engine.commands import engine_group
 
 if TYPE_CHECKING:
-    from trivet.middleware.engine_process import EngineCommand
+    from trivet.middleware.running.engine_process import EngineCommand
 
 FINDING, USAGE = 1, 2
 
@@ -86,7 +86,7 @@ def serve(upstreams: tuple[str, ...], config_file: Path | None, **flags: Any) ->
     """
     # Until there is something to reload it must not end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    from trivet.middleware.run import serve as run
+    from trivet.middleware.running.run import serve as run
 
     flags["store.url"] = flags.pop("store")
     run(config_file, upstreams, flags, _engine_of(flags))
@@ -106,7 +106,7 @@ def _engine_of(flags: dict[str, Any]) -> EngineCommand | None:
         if port or options:
             raise click.UsageError("--engine-port and --engine-options go with --engine.")
         return None
-    from trivet.middleware.engine_process import EngineCommand
+    from trivet.middleware.running.engine_process import EngineCommand
 
     try:
         words = tuple(shlex.split(options))
@@ -154,7 +154,7 @@ def upstream(host: str, port: int, delay_ms: int, provider: str | None) -> None:
 @as_json
 def check(directory: Path | None, config_file: Path | None, schema: bool, as_json: bool) -> None:
     """Validate the policy files in DIRECTORY."""
-    from trivet.middleware import inspect
+    from trivet.middleware.explain import inspect
 
     if schema:
         click.echo(inspect.schema())
@@ -175,7 +175,7 @@ def explain(
     request_file: Path, admin: str | None, admin_key: str | None, as_json: bool, **given: Any
 ) -> None:
     """Say what would happen to the request in REQUEST_FILE, and why."""
-    from trivet.middleware import inspect
+    from trivet.middleware.explain import inspect
 
     if admin is not None:
         if any(given.values()):
@@ -211,7 +211,7 @@ def keygen(as_json: bool) -> None:
 @as_json
 def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which: Any) -> None:
     """Forget stored answers of a tenant in every process of a running proxy."""
-    from trivet.middleware.admin_client import AdminClient
+    from trivet.middleware.admin.client import AdminClient
 
     if sum(value is not None for value in which.values()) > 1:
         raise click.UsageError("Give one of --tag, --version and --key, or none of them.")

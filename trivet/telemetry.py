@@ -198,7 +198,7 @@ class PrefixBreak(NamedTuple):
     place: str
     """`system, character 143`, `tools[3].description`, ..."""
     cause: str
-    """One of `trivet.prefix.remedies.CAUSES`."""
+    """One of `trivet.prefix.doctor.remedies.CAUSES`."""
     told: str
     fix: str
     shared_tokens: int

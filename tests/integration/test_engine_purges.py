@@ -8,9 +8,9 @@ import pytest
 from engine_rig import ScriptedEngine, body, post, served
 
 from trivet.errors import StoreError
-from trivet.middleware.config import ReplicaConfig, UpstreamConfig
-from trivet.middleware.engine_purges import EnginePurges
-from trivet.middleware.signed_tenant import TenantSigner
+from trivet.middleware.admin.engine_purges import EnginePurges
+from trivet.middleware.prefix_tier.signed_tenant import TenantSigner
+from trivet.middleware.running.config import ReplicaConfig, UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 from trivet.prefix.engine.tenants import HEADER, sign
 

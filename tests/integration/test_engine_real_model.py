@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.kv_movers import disk_mover, host_mover
 from trivet.prefix.engine.loading import LoadedModel, load
 from trivet.prefix.engine.runner import Determinism, Piece, Runner
-from trivet.prefix.hashing import BlockHasher, Namespace
-from trivet.prefix.offload import OffloadTier
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockHasher, Namespace
+from trivet.prefix.pool.offload import OffloadTier
 
 QUESTIONS = [
     "What is the capital of France?",

@@ -22,7 +22,7 @@ from engine_rig import (
 )
 
 from trivet.errors import RequestError
-from trivet.middleware.engine_process import health
+from trivet.middleware.running.engine_process import health
 from trivet.prefix.engine.prompts import Prompts
 from trivet.prefix.engine.tenants import HEADER, NONCE, PROOF, UNSIGNED, proof, sign
 

@@ -28,7 +28,7 @@ from trivet.prefix.engine.prompts import Prompts
 from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.server import EngineApp, Serving
 from trivet.prefix.engine.tenants import sign
-from trivet.prefix.hashing import tenant_salt
+from trivet.prefix.pool.hashing import tenant_salt
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -22,8 +22,8 @@ import pytest
 from engine_folder import write_model
 from proxy import Proxy, free_port
 
-from trivet.middleware.config import ServerConfig
-from trivet.middleware.run import _engine_port
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.run import _engine_port
 from trivet.policies.keygen import key_hash
 
 PATIENCE_S = 100.0

@@ -20,7 +20,7 @@ import uvloop
 from uvicorn_thread import in_thread
 
 from trivet.errors import UpstreamError
-from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 
 LARGE = bytes(range(256)) * 40_000

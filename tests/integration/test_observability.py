@@ -120,7 +120,8 @@ def test_fastapi_and_provider_sdks_are_not_in_the_data_planes_process() -> None:
     import sys
 
     code = (
-        "import sys, trivet.middleware.server, trivet.middleware.run, trivet.middleware.service;"
+        "import sys, trivet.middleware.running.server, trivet.middleware.running.run; "
+        "import trivet.middleware.running.service; "
         "bad = {'fastapi', 'starlette', 'openai', 'anthropic', 'torch', 'scipy', 'genai_prices'};"
         "print(sorted(bad & set(sys.modules)))"
     )

@@ -23,12 +23,12 @@ from engine_servers_rig import (
 from proxy import free_port
 
 from trivet.messages import Api
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.fleets import Fleets
+from trivet.middleware.fleets.fleets import Fleets
+from trivet.middleware.fleets.way import Way
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
-from trivet.middleware.way import Way
-from trivet.prefix.affinity import steps_of
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import steps_of
 
 CHAT = "/v1/chat/completions"
 JSON = [(b"content-type", b"application/json")]

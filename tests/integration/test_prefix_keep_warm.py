@@ -8,16 +8,16 @@ from typing import Any, cast
 import httpx2
 
 from trivet.messages import Api, Usage
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.keep_warm import Warm
-from trivet.middleware.metering import Metering
 from trivet.middleware.mock_upstream.run import running
-from trivet.middleware.pinging import keep_warm_of
-from trivet.middleware.pricing import Pricing
+from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.prefix_tier.keep_warm import Warm
+from trivet.middleware.prefix_tier.metering import Metering
+from trivet.middleware.prefix_tier.pinging import keep_warm_of
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
-from trivet.prefix.gaps import Habit
-from trivet.prefix.prewarm import ping_of
-from trivet.prefix.rules import Ttl
+from trivet.prefix.markers.gaps import Habit
+from trivet.prefix.markers.prewarm import ping_of
+from trivet.prefix.markers.rules import Ttl
 from trivet.telemetry import Event, ModelCall
 
 MARK = {"type": "ephemeral"}

@@ -16,10 +16,10 @@ from trivet.policies.prefix_model import PrefixPolicy
 from trivet.prefix.backends.anthropic import AnthropicBackend
 from trivet.prefix.backends.base import Ask
 from trivet.prefix.caches import Billed, make_cache
-from trivet.prefix.outline import outline_of
-from trivet.prefix.placement import place_breakpoints
-from trivet.prefix.rules import rules_for
-from trivet.prefix.stability import Stability, prompt_of
+from trivet.prefix.markers.placement import place_breakpoints
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.markers.stability import Stability, prompt_of
+from trivet.prefix.prompts.outline import outline_of
 
 SHAPE = Shape(seed=2)
 RULES = rules_for("anthropic", SHAPE.model)

@@ -233,8 +233,8 @@ def test_a_proxy_whose_policies_leave_the_tier_off_imports_nothing_of_it(tmp_pat
     script = f"""
 import asyncio, sys
 from pathlib import Path
-from trivet.middleware.config import ServerConfig
-from trivet.middleware.service import open_service
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.service import open_service
 
 async def opened():
     upstreams = [{{"name": "u", "base_url": "http://127.0.0.1:9"}}]

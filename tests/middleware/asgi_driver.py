@@ -16,21 +16,21 @@ from trivet.exact.memory import MemoryStore
 from trivet.exact.store import ExactStore
 from trivet.exact.tier import ExactTier
 from trivet.middleware.app import ProxyApp
-from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.arrival.intake import Intake
+from trivet.middleware.arrival.recall import Recall
+from trivet.middleware.arrival.reception import Reception, Tiers
+from trivet.middleware.arrival.routing import Routing
 from trivet.middleware.embeddings import Embeddings
-from trivet.middleware.headers import RawHeaders
+from trivet.middleware.fleets.way import Way
 from trivet.middleware.http_client.client import Response
 from trivet.middleware.http_client.errors import HttpError
 from trivet.middleware.http_client.request import Body
-from trivet.middleware.intake import Intake
 from trivet.middleware.pipeline import CachePipeline
-from trivet.middleware.recall import Recall
-from trivet.middleware.reception import Reception, Tiers
 from trivet.middleware.reply import Replies
-from trivet.middleware.routing import Routing
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.status import parse
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
-from trivet.middleware.way import Way
 from trivet.policies.keygen import key_hash
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import UNDECLARED, PolicySet, TenantDirectory

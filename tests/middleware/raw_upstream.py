@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

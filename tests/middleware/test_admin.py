@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from trivet.errors import RequestError, StoreError
-from trivet.middleware import admin as module
-from trivet.middleware.admin import AdminApp, is_admin_path
-from trivet.middleware.control import Component, Heard, Readiness, Said, Verdict
+from trivet.middleware.admin import port as module
+from trivet.middleware.admin.control import Component, Heard, Readiness, Said, Verdict
+from trivet.middleware.admin.port import AdminApp, is_admin_path
 from trivet.telemetry import PolicyReload
 
 KEY = "admin-key"
@@ -533,7 +533,7 @@ async def test_concurrent_first_requests_build_one_app(monkeypatch: pytest.Monke
 def test_the_probes_import_no_web_framework() -> None:
     code = """
 import asyncio, sys
-from trivet.middleware.admin import AdminApp
+from trivet.middleware.admin.port import AdminApp
 async def main():
     app = AdminApp(None, "00" * 32)
     sent = []

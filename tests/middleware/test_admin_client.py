@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trivet.middleware.admin_client import AdminClient, AdminError
+from trivet.middleware.admin.client import AdminClient, AdminError
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trivet.errors import RequestError
-from trivet.middleware.admission import Admission
+from trivet.middleware.arrival.admission import Admission
 from trivet.policies.model import Limits, TenantPolicy
 
 

@@ -12,10 +12,10 @@ from asgi_driver import Rig, Script, Sent, chat_body, json_script, request, stre
 from openai_bodies import DONE, completion, hello
 
 from trivet.middleware.app import ProxyApp
+from trivet.middleware.arrival.direct import http_date
+from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.arrival.visit import Visit
 from trivet.middleware.call import Live, Reply
-from trivet.middleware.direct import http_date
-from trivet.middleware.headers import RawHeaders
-from trivet.middleware.visit import Visit
 
 
 class Odd:

@@ -18,14 +18,14 @@ from trivet.errors import UpstreamError
 from trivet.exact.entry import Entry
 from trivet.exact.seal import Seal
 from trivet.exact.tier import ExactTier, Hit, Question
-from trivet.middleware.audits import Audits, Bench
+from trivet.middleware.arrival.routing import Routing
 from trivet.middleware.call import Call
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.judging import judges
-from trivet.middleware.label_queue import LabelQueue
 from trivet.middleware.record import Leader
-from trivet.middleware.routing import Routing
-from trivet.middleware.similar import Suggested
+from trivet.middleware.running.config import UpstreamConfig
+from trivet.middleware.semantic_tier.audits import Audits, Bench
+from trivet.middleware.semantic_tier.judging import judges
+from trivet.middleware.semantic_tier.label_queue import LabelQueue
+from trivet.middleware.semantic_tier.tier import Suggested
 from trivet.policies.intents import Intent
 from trivet.policies.model import TenantPolicy
 from trivet.policies.queued_pair import is_queued, read_queued

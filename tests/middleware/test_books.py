@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from trivet.messages import Usage
 from trivet.metric_names import METRICS
-from trivet.middleware import books as module
-from trivet.middleware.books import Books, statement
-from trivet.middleware.pricing import Pricing
-from trivet.middleware.series import OTHER, Names, Series
-from trivet.prefix.money import Post, book_call
+from trivet.middleware.observe import books as module
+from trivet.middleware.observe.books import Books, statement
+from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.observe.series import OTHER, Names, Series
+from trivet.prefix.markers.money import Post, book_call
 from trivet.telemetry import ModelCall, SemanticLookup
 
 PRICING = Pricing()

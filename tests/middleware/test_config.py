@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trivet.errors import ConfigError
-from trivet.middleware.config import UpstreamConfig, server_config, state_dir
+from trivet.middleware.running.config import UpstreamConfig, server_config, state_dir
 
 UP: dict[str, Any] = {"upstreams": [{"name": "a", "base_url": "http://a"}]}
 

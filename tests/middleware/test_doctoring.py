@@ -13,11 +13,11 @@ import structlog
 from traffic_parts import call_of, policy
 
 from trivet.messages import Usage
-from trivet.middleware import doctoring
 from trivet.middleware.call import Call
-from trivet.middleware.doctoring import Doctoring
-from trivet.middleware.logs import LogObserver, configure
-from trivet.middleware.metrics import PrometheusObserver
+from trivet.middleware.observe.logs import LogObserver, configure
+from trivet.middleware.observe.metrics import PrometheusObserver
+from trivet.middleware.prefix_tier import doctoring
+from trivet.middleware.prefix_tier.doctoring import Doctoring
 from trivet.telemetry import Event, PrefixBreak, PrefixUse
 
 RULES = "Answer in the language of the question. " * 60

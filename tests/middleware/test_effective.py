@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 from parts import calibration
 
-from trivet.middleware.effective import Effective, Running, effective
+from trivet.middleware.semantic_tier.effective import Effective, Running, effective
 from trivet.policies.intents import Intent
 from trivet.policies.semantic_model import Mode, SemanticPolicy
 

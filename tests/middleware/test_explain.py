@@ -14,10 +14,10 @@ from trivet.messages import Api, Scope
 from trivet.middleware.dialects import embeddings
 from trivet.middleware.dialects.chat import ChatDialect
 from trivet.middleware.dialects.messages import MessagesDialect
-from trivet.middleware.explain import Destination, Explanation, explain, explanation_of
-from trivet.middleware.explain_text import render
-from trivet.middleware.omitted import omitted
-from trivet.middleware.sample import Sample, read_sample
+from trivet.middleware.explain.explain import Destination, Explanation, explain, explanation_of
+from trivet.middleware.explain.omitted import omitted
+from trivet.middleware.explain.sample import Sample, read_sample
+from trivet.middleware.explain.text import render
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified
 

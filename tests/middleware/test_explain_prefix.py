@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects.registry import CHAT, MESSAGES
-from trivet.middleware.explain_prefix import prefix_view
-from trivet.middleware.native import Native, native_of
+from trivet.middleware.explain.prefix import prefix_view
+from trivet.middleware.prefix_tier.native import Native, native_of
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import TenantPolicy
-from trivet.prefix.outline import NativeApi
+from trivet.prefix.prompts.outline import NativeApi
 
 
 def _view(cache: str, body: dict[str, Any], **policy: Any) -> tuple[bool, str, str]:

@@ -10,8 +10,8 @@ from parts import calibration
 
 from trivet.messages import Request
 from trivet.middleware.dialects.chat import ChatDialect
-from trivet.middleware.effective import Running
-from trivet.middleware.explain_semantic import SemanticView, semantic_view
+from trivet.middleware.explain.semantic import SemanticView, semantic_view
+from trivet.middleware.semantic_tier.effective import Running
 from trivet.policies.directives import NONE
 from trivet.policies.eligibility import eligibility
 from trivet.policies.intents import Intent

@@ -11,9 +11,9 @@ from openai_bodies import completion
 
 from trivet.errors import RequestError
 from trivet.exact.memory import MemoryStore
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.explaining import Explainer
-from trivet.middleware.routing import Routing
+from trivet.middleware.arrival.routing import Routing
+from trivet.middleware.explain.explaining import Explainer
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.tenants import UNDECLARED, TenantDirectory
 
 MAIN = UpstreamConfig(name="main", base_url="http://u/v1")

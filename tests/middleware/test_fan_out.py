@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from trivet.middleware.fan_out import FanOut, Lead
+from trivet.middleware.prefix_tier.fan_out import FanOut, Lead
 
 A, B, C = b"a", b"b", b"c"
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError, StoreError
-from trivet.middleware.feedback import Feedback, Told, caller_of, read_told
-from trivet.middleware.semantics import FEEDBACK_PATH
-from trivet.middleware.visit import visit_of
+from trivet.middleware.arrival.visit import visit_of
+from trivet.middleware.semantic_tier.feedback import Feedback, Told, caller_of, read_told
+from trivet.middleware.semantic_tier.semantics import FEEDBACK_PATH
 from trivet.policies.intents import Intent
 from trivet.policies.model import ExactPolicy, TenantPolicy
 from trivet.policies.tenants import Identified

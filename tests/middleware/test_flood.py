@@ -6,8 +6,8 @@ import pytest
 from trivet.errors import UpstreamError
 from trivet.eval.economics import load_after_flush
 from trivet.messages import Api
-from trivet.middleware.config import FloodConfig
-from trivet.middleware.flood import FloodGuard
+from trivet.middleware.prefix_tier.flood import FloodGuard
+from trivet.middleware.running.config import FloodConfig
 from trivet.telemetry import Event, FloodShed, RequestDone
 
 

@@ -17,9 +17,9 @@ from test_quick import Behind, Slow, lane_of
 from uvicorn.server import ServerState
 
 from trivet.errors import StoreError
-from trivet.middleware import guarded_protocol
 from trivet.middleware.call import Whole
-from trivet.middleware.guarded_protocol import GuardedProtocol, Lane, guarded
+from trivet.middleware.running import guarded_protocol
+from trivet.middleware.running.guarded_protocol import GuardedProtocol, Lane, guarded
 
 PATH = "/v1/chat/completions"
 

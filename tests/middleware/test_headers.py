@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trivet.errors import RequestError
-from trivet.middleware.headers import (
+from trivet.middleware.arrival.headers import (
     RawHeaders,
     RequestHeaders,
     cache_wishes,

@@ -8,9 +8,9 @@ import pytest
 
 from trivet.errors import StoreError
 from trivet.exact.memory import MemoryStore
-from trivet.middleware import health as module
-from trivet.middleware.control import Component
-from trivet.middleware.health import StoreHealth
+from trivet.middleware.admin import health as module
+from trivet.middleware.admin.control import Component
+from trivet.middleware.admin.health import StoreHealth
 from trivet.telemetry import StoreState
 
 

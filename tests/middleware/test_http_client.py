@@ -11,8 +11,8 @@ import pytest
 from raw_upstream import Upstream, answering, both_loops, opened, serving, until
 
 from trivet.errors import UpstreamError
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.http_client.connection import HELD, Connection
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
 
 HI = b"HTTP/1.1 200 OK\r\ncontent-type: Text/Plain; charset=x\r\ncontent-length: 2\r\n\r\nhi"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.http_client.errors import ConnectFailed, Unsendable
 from trivet.middleware.http_client.request import Fields, Origin, root_of, write_request
+from trivet.middleware.running.config import UpstreamConfig
 
 ROOT = root_of("http://api.test")
 

@@ -10,7 +10,7 @@ from asgi_driver import Rig, Script, Sent, json_script
 from openai_bodies import choice, completion, message
 
 from trivet.messages import ExactKey
-from trivet.middleware.idempotency import bound_to_body, bound_to_request
+from trivet.middleware.arrival.idempotency import bound_to_body, bound_to_request
 
 NAMES = ("idempotency-key", "x-idempotency-key")
 OTHER = (b"a", b"1")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from parts import calibration
 
-from trivet.middleware.inspect import FINDING, OK, check, explain, schema
+from trivet.middleware.explain.inspect import FINDING, OK, check, explain, schema
 
 
 def test_the_schema_refuses_unknown_fields() -> None:

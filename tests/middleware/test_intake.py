@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from trivet.errors import RequestError
+from trivet.middleware.arrival.headers import RequestHeaders
+from trivet.middleware.arrival.intake import LARGE, SLOWEST, ClientGone, Intake, Receive
 from trivet.middleware.dialects.base import Headers
-from trivet.middleware.headers import RequestHeaders
-from trivet.middleware.intake import LARGE, SLOWEST, ClientGone, Intake, Receive
 
 
 def coming(*pieces: bytes, more: bool = False) -> Receive:

@@ -7,10 +7,10 @@ from math import inf
 import pytest
 
 from trivet.errors import UpstreamError
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.keep_warm import KeepWarm, Warm
-from trivet.prefix.gaps import Habit
-from trivet.prefix.rules import Ttl
+from trivet.middleware.prefix_tier.keep_warm import KeepWarm, Warm
+from trivet.middleware.running.config import UpstreamConfig
+from trivet.prefix.markers.gaps import Habit
+from trivet.prefix.markers.rules import Ttl
 
 UP = UpstreamConfig(name="claude", base_url="http://127.0.0.1:1")
 LATE = Habit((400.0,) * 10)

@@ -11,8 +11,8 @@ import zmq
 import zmq.asyncio
 
 from trivet.errors import ConfigError
-from trivet.middleware.kv_events import KvEvents, Numbers, Order
-from trivet.prefix.kv_events_wire import Batch, Cleared
+from trivet.middleware.fleets.kv_events import KvEvents, Numbers, Order
+from trivet.prefix.routing.kv_events_wire import Batch, Cleared
 
 msgpack: Any = import_module("msgpack")
 CLEARED = [1.0, [{"type": "AllBlocksCleared"}]]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trivet.middleware.label_queue import LabelQueue
+from trivet.middleware.semantic_tier.label_queue import LabelQueue
 
 
 async def test_pairs_are_lines_that_only_the_owner_may_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from trivet.messages import Api, Usage
-from trivet.middleware.logs import Format, Level, LogObserver, configure
+from trivet.middleware.observe.logs import Format, Level, LogObserver, configure
 from trivet.telemetry import (
     REPLICA_STARTED,
     Collapse,

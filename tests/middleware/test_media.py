@@ -7,8 +7,8 @@ from asgi_driver import Rig, json_script
 from openai_bodies import completion
 
 from trivet.errors import RequestError
-from trivet.middleware.headers import RequestHeaders
-from trivet.middleware.media import refuse_coded, says_json, sent_as_json
+from trivet.middleware.arrival.headers import RequestHeaders
+from trivet.middleware.arrival.media import refuse_coded, says_json, sent_as_json
 
 JSON = (b"content-type", b"application/json")
 

@@ -12,17 +12,17 @@ from traffic_parts import call_of
 
 from trivet.errors import UpstreamError
 from trivet.messages import Api, Usage
+from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.call import Call
-from trivet.middleware.config import FloodConfig, UpstreamConfig
-from trivet.middleware.flood import FloodGuard
-from trivet.middleware.headers import RawHeaders
-from trivet.middleware.metering import Metering
-from trivet.middleware.prefixes import Sent
+from trivet.middleware.fleets.way import Way
+from trivet.middleware.prefix_tier.flood import FloodGuard
+from trivet.middleware.prefix_tier.metering import Metering
+from trivet.middleware.prefix_tier.tier import Sent
+from trivet.middleware.running.config import FloodConfig, UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
-from trivet.middleware.way import Way
 from trivet.policies.eligibility import Bypass
-from trivet.prefix.affinity import steps_of
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import steps_of
 from trivet.telemetry import Event, ModelCall
 
 BODY = json.dumps(

@@ -8,10 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from trivet.messages import Api, Usage
 from trivet.metric_names import METRICS
-from trivet.middleware.exposition import BOUNDS, exposition, merge
-from trivet.middleware.metrics import PrometheusObserver
-from trivet.middleware.pricing import Pricing
-from trivet.middleware.series import OTHER
+from trivet.middleware.observe.exposition import BOUNDS, exposition, merge
+from trivet.middleware.observe.metrics import PrometheusObserver
+from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.observe.series import OTHER
 from trivet.telemetry import (
     Collapse,
     EntryRejected,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from trivet.exact.seal import Seal
-from trivet.middleware.config import StoreConfig
-from trivet.middleware.monitor_stores import monitor_store_of
+from trivet.middleware.running.config import StoreConfig
+from trivet.middleware.semantic_tier.monitor_stores import monitor_store_of
 from trivet.semantic.monitor_store import Update
 from trivet.semantic.tally import Cell
 

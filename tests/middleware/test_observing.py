@@ -1,6 +1,6 @@
 from structlog.testing import capture_logs
 
-from trivet.middleware.observing import tell_all
+from trivet.middleware.observe.observing import tell_all
 from trivet.telemetry import Event, StoreState, ignore
 
 

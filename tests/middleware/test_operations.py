@@ -17,13 +17,9 @@ from trivet.exact.entry import Entry
 from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import Api, ExactKey
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.control import Heard, Said
-from trivet.middleware.explaining import Explainer
-from trivet.middleware.feedback import Told
-from trivet.middleware.health import StoreHealth
-from trivet.middleware.metrics import PrometheusObserver
-from trivet.middleware.operations import (
+from trivet.middleware.admin.control import Heard, Said
+from trivet.middleware.admin.health import StoreHealth
+from trivet.middleware.admin.operations import (
     Operations,
     error_of,
     follow_policies,
@@ -33,8 +29,12 @@ from trivet.middleware.operations import (
     shown_policies,
     stop,
 )
-from trivet.middleware.pricing import Pricing
-from trivet.middleware.routing import Routing
+from trivet.middleware.arrival.routing import Routing
+from trivet.middleware.explain.explaining import Explainer
+from trivet.middleware.observe.metrics import PrometheusObserver
+from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.running.config import UpstreamConfig
+from trivet.middleware.semantic_tier.feedback import Told
 from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
 from trivet.telemetry import Event, PolicyReload

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 from trivet.messages import Api, Usage
 from trivet.middleware.call import Call
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.keep_warm import Warm
-from trivet.middleware.metering import Metering
-from trivet.middleware.pinging import keep_warm_of, warm_of
-from trivet.middleware.placing import Placing
-from trivet.middleware.prefix_asks import Asked
-from trivet.middleware.prefixes import Sent
-from trivet.middleware.pricing import Pricing
+from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.prefix_tier.asks import Asked
+from trivet.middleware.prefix_tier.keep_warm import Warm
+from trivet.middleware.prefix_tier.metering import Metering
+from trivet.middleware.prefix_tier.pinging import keep_warm_of, warm_of
+from trivet.middleware.prefix_tier.placing import Placing
+from trivet.middleware.prefix_tier.tier import Sent
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.prefix_model import KeepWarm, PrefixPolicy
 from trivet.prefix.backends.anthropic import AnthropicBackend
 from trivet.prefix.backends.base import Ask, PrefixBackend
 from trivet.prefix.backends.openai import OpenAIBackend
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
 from trivet.telemetry import Event, ModelCall
 
 UP = UpstreamConfig(name="claude", base_url="http://127.0.0.1:1")

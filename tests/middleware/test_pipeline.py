@@ -27,8 +27,8 @@ from trivet.exact.flight import Flight
 from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound
 from trivet.messages import ExactKey
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.http_client.errors import Lost
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import ExactPolicy, TenantPolicy
 
 CUT = Lost(begun=True)

@@ -13,11 +13,11 @@ from traffic_parts import SECRET, call_of
 
 from trivet.cli import main
 from trivet.messages import Usage
-from trivet.middleware.prefix_log import read_log
-from trivet.middleware.prefix_report import report
-from trivet.middleware.prefixes import Sent
-from trivet.middleware.prompt_record import PromptRecorder
-from trivet.middleware.traffic_line import Ended, line_of
+from trivet.middleware.prefix_commands.log import read_log
+from trivet.middleware.prefix_commands.report import report
+from trivet.middleware.prefix_tier.prompt_record import PromptRecorder
+from trivet.middleware.prefix_tier.tier import Sent
+from trivet.middleware.traffic.line import Ended, line_of
 from trivet.policies.model import TenantPolicy
 from trivet.policies.traffic import Traffic, write_line
 

@@ -14,8 +14,8 @@ from traffic_parts import SECRET, call_of
 from bench.agent_trace import Shape, chat_body, trace
 from trivet.cli import main
 from trivet.messages import Usage
-from trivet.middleware.prompt_record import PromptRecorder
-from trivet.middleware.traffic_line import Ended, line_of
+from trivet.middleware.prefix_tier.prompt_record import PromptRecorder
+from trivet.middleware.traffic.line import Ended, line_of
 from trivet.policies.model import TenantPolicy
 from trivet.policies.traffic import write_line
 

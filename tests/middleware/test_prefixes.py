@@ -11,17 +11,17 @@ import pytest
 
 from trivet.errors import UpstreamError
 from trivet.messages import Api
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.prefix_asks import Asked
-from trivet.middleware.prefixes import Prefixes, Sent
-from trivet.middleware.slots import SlotBook
+from trivet.middleware.prefix_tier.asks import Asked
+from trivet.middleware.prefix_tier.slots import SlotBook
+from trivet.middleware.prefix_tier.tier import Prefixes, Sent
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.model import TenantPolicy
 from trivet.policies.prefix_model import PrefixPolicy
 from trivet.policies.tenants import UNDECLARED, PolicySet
 from trivet.prefix.backends.base import Ask, Prepared
-from trivet.prefix.hashing import tenant_salt
-from trivet.prefix.outline import NativeApi
+from trivet.prefix.pool.hashing import tenant_salt
+from trivet.prefix.prompts.outline import NativeApi
 from trivet.telemetry import Event, PrefixFailed
 
 SECRET = b"s" * 32

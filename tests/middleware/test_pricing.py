@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Usage
-from trivet.middleware import pricing as module
-from trivet.middleware.pricing import Pricing, Rate, Rates
+from trivet.middleware.observe import pricing as module
+from trivet.middleware.observe.pricing import Pricing, Rate, Rates
 
 SNAPSHOT = genai_prices.data_snapshot.get_snapshot()
 MODELS = [(provider.id, model.id) for provider in SNAPSHOT.providers for model in provider.models]
@@ -161,9 +161,10 @@ def test_a_fee_for_the_request_is_added() -> None:
 def test_importing_the_observers_loads_none_of_the_heavy_libraries() -> None:
     heavy = "genai_prices", "prometheus_client", "opentelemetry", "fastapi", "starlette"
     code = (
-        "import sys; import trivet.middleware.metrics, trivet.middleware.tracing, "
-        "trivet.middleware.logs, trivet.middleware.observing, trivet.middleware.admin, "
-        "trivet.middleware.status, trivet.middleware.admin_client; "
+        "import sys; import trivet.middleware.observe.metrics, trivet.middleware.observe.tracing, "
+        "trivet.middleware.observe.logs, trivet.middleware.observe.observing, "
+        "trivet.middleware.admin.port, "
+        "trivet.middleware.status, trivet.middleware.admin.client; "
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from raw_upstream import Upstream, serving, until
 
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.probes import Probes
-from trivet.middleware.routing import Routing
+from trivet.middleware.arrival.routing import Routing
+from trivet.middleware.fleets.probes import Probes
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 from trivet.telemetry import Event, PrefixProbed
 

@@ -13,18 +13,18 @@ from traffic_parts import SECRET, call_of, entry_of
 
 from trivet.messages import Api
 from trivet.middleware.call import Call
-from trivet.middleware.prefixes import Sent
-from trivet.middleware.prompt_record import (
+from trivet.middleware.prefix_tier.prompt_record import (
     PromptRecorder,
     fingerprint_of_record,
     outline_of_record,
 )
-from trivet.middleware.traffic import TrafficLog
-from trivet.middleware.traffic_line import Ended, line_of
+from trivet.middleware.prefix_tier.tier import Sent
+from trivet.middleware.traffic.line import Ended, line_of
+from trivet.middleware.traffic.log import TrafficLog
 from trivet.policies.model import TenantPolicy
 from trivet.policies.traffic import Traffic, read_line, write_line
 from trivet.prefix.caches import Billed, make_cache
-from trivet.prefix.outline import Mark, chain, outline_of
+from trivet.prefix.prompts.outline import Mark, chain, outline_of
 
 
 def owner(**prefix: Any) -> TenantPolicy:

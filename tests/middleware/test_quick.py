@@ -19,9 +19,9 @@ from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound
 from trivet.exact.tier import Hit
 from trivet.messages import ExactKey
+from trivet.middleware.arrival.quick import QuickLane
+from trivet.middleware.arrival.visit import ASKED
 from trivet.middleware.call import Whole
-from trivet.middleware.quick import QuickLane
-from trivet.middleware.visit import ASKED
 from trivet.policies.model import ExactPolicy, Limits, TenantPolicy
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, TenantDirectory
 from trivet.telemetry import RequestDone

@@ -18,12 +18,12 @@ from trivet.exact.entry import Entry
 from trivet.exact.key import key_headers, keyed
 from trivet.exact.tier import Miss
 from trivet.messages import ExactKey, Request
-from trivet.middleware import recall as recall_module
+from trivet.middleware.arrival import recall as recall_module
+from trivet.middleware.arrival.headers import RawHeaders, deciding
+from trivet.middleware.arrival.recall import Known, Recall
 from trivet.middleware.call import Call, Note, Reply, Whole
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.headers import RawHeaders, deciding
 from trivet.middleware.pipeline import CachePipeline
-from trivet.middleware.recall import Known, Recall
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies import header_names
 from trivet.policies.eligibility import Eligible
 from trivet.policies.header_names import is_identity

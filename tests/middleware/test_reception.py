@@ -21,8 +21,8 @@ from openai_bodies import completion
 
 from trivet.errors import UpstreamError
 from trivet.messages import Api
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.http_client.errors import Lost
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import ExactPolicy, Limits, TenantPolicy
 
 CHAT = "/v1/chat/completions"

@@ -8,8 +8,8 @@ import pytest
 from asgi_driver import JSON, STREAM, Rig, Script, json_script, stream_script
 from openai_bodies import call, calling, completion, hello
 
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.record import forbids_storing
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import ExactPolicy, Limits, TenantPolicy
 from trivet.telemetry import StoreOperation
 

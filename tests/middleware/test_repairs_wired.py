@@ -10,9 +10,9 @@ from openai_bodies import completion
 
 from trivet.messages import Api
 from trivet.middleware.dialects.registry import CHAT as DIALECT
-from trivet.middleware.explain import Destination, explain
-from trivet.middleware.explain_text import render
-from trivet.middleware.sample import Sample
+from trivet.middleware.explain.explain import Destination, explain
+from trivet.middleware.explain.sample import Sample
+from trivet.middleware.explain.text import render
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import Identified
 

@@ -10,13 +10,13 @@ from raw_upstream import Upstream, answering, serving, until
 
 from trivet.errors import UpstreamError
 from trivet.messages import Api
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.fleets import Fleets
-from trivet.middleware.replicas import replicas_of
+from trivet.middleware.fleets.fleets import Fleets
+from trivet.middleware.fleets.replicas import replicas_of
+from trivet.middleware.fleets.way import Way
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
-from trivet.middleware.way import Way
-from trivet.prefix.affinity import steps_of
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import steps_of
 from trivet.telemetry import REPLICA_STARTED, Event, ReplicaAsked, ReplicaChanged
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

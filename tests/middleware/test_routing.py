@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from trivet.errors import ConfigError, RequestError
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.routing import Routing, keyless_upstreams
+from trivet.middleware.arrival.routing import Routing, keyless_upstreams
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import Credential, TenantPolicy
 
 

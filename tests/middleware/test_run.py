@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from trivet.middleware.run import ease_collector
+from trivet.middleware.running.run import ease_collector
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ import uvicorn
 
 from trivet.errors import ConfigError
 from trivet.listening import listen, url_of
-from trivet.middleware.config import ServerConfig
-from trivet.middleware.server import (
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.server import (
     announce,
     serve_until_signal,
     uvicorn_server,

@@ -12,8 +12,8 @@ from asgi_driver import Exchange, request
 from trivet.errors import ConfigError
 from trivet.exact.hub import HubServer
 from trivet.exact.memory import MemoryStore
-from trivet.middleware.config import GatewayConfig, ServerConfig
-from trivet.middleware.service import (
+from trivet.middleware.running.config import GatewayConfig, ServerConfig
+from trivet.middleware.running.service import (
     Service,
     gateway_trust,
     open_service,
@@ -120,8 +120,8 @@ class TestOpen:
         async def failing(*_: object) -> None:
             raise OSError("no sockets left")
 
-        monkeypatch.setattr("trivet.middleware.service.store_of", lambda *_: Seen())
-        monkeypatch.setattr("trivet.middleware.service.fleet_of", failing)
+        monkeypatch.setattr("trivet.middleware.running.service.store_of", lambda *_: Seen())
+        monkeypatch.setattr("trivet.middleware.running.service.fleet_of", failing)
         with pytest.raises(OSError, match="no sockets left"):
             await open_service(config(), SECRET)
         assert closed == ["store"]

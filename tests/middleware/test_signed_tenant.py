@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from trivet.errors import ConfigError, RequestError
-from trivet.middleware.config import UpstreamConfig, server_config
-from trivet.middleware.headers import RequestHeaders, to_upstream
-from trivet.middleware.signed_tenant import NAME, TenantSigner, tenant_header
+from trivet.middleware.arrival.headers import RequestHeaders, to_upstream
+from trivet.middleware.prefix_tier.signed_tenant import NAME, TenantSigner, tenant_header
+from trivet.middleware.running.config import UpstreamConfig, server_config
 from trivet.prefix.engine.tenants import caller_of
 
 SECRET = "s" * 32

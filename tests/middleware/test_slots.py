@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trivet.middleware.slots import Slot, SlotBook
+from trivet.middleware.prefix_tier.slots import Slot, SlotBook
 
 SECRET = b"s" * 32
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from trivet.middleware.strangers import Strangers
+from trivet.middleware.running.strangers import Strangers
 from trivet.policies.source import PolicySource
 from trivet.policies.tenants import GatewayTrust
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from trivet.middleware import supervisor as module
-from trivet.middleware.config import ServerConfig
-from trivet.middleware.supervisor import Supervisor
+from trivet.middleware.running import supervisor as module
+from trivet.middleware.running.config import ServerConfig
+from trivet.middleware.running.supervisor import Supervisor
 
 CONFIG = ServerConfig.model_validate(
     {"upstreams": [{"name": "a", "base_url": "http://a"}], "drain": 0}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.headers import RawHeaders
-from trivet.middleware.routing import Target
-from trivet.middleware.terms import Terms, TermsMemo, place_of
+from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.arrival.routing import Target
+from trivet.middleware.arrival.terms import Terms, TermsMemo, place_of
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.directives import NONE
 from trivet.policies.model import ExactSettings, TenantPolicy
 from trivet.policies.tenants import Identified

@@ -15,8 +15,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from trivet.errors import ConfigError
 from trivet.messages import Api, Usage
-from trivet.middleware import tracing
-from trivet.middleware.tracing import TracingObserver, attributes, otlp_observer
+from trivet.middleware.observe import tracing
+from trivet.middleware.observe.tracing import TracingObserver, attributes, otlp_observer
 from trivet.telemetry import Event, RequestDone, StoreState
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -185,7 +185,7 @@ def test_without_a_tracer_provider_nothing_is_made(monkeypatch: pytest.MonkeyPat
 
 def test_opentelemetry_is_not_imported_before_an_observer_is_made() -> None:
     code = (
-        "import sys; from trivet.middleware.tracing import TracingObserver; "
+        "import sys; from trivet.middleware.observe.tracing import TracingObserver; "
         "before = 'opentelemetry' in sys.modules; TracingObserver(); "
         "print(before, 'opentelemetry' in sys.modules, 'opentelemetry.sdk' in sys.modules)"
     )

@@ -9,9 +9,9 @@ from openai_bodies import call as tool_call
 from openai_bodies import calling
 from traffic_parts import PLAN, SECRET, call_of, entry_of, policy
 
-from trivet.middleware.asking import asked_of
 from trivet.middleware.call import Call, Note
-from trivet.middleware.traffic_line import Ended, line_of
+from trivet.middleware.semantic_tier.asking import asked_of
+from trivet.middleware.traffic.line import Ended, line_of
 from trivet.policies.eligibility import Bypass
 from trivet.policies.traffic import RecordedUsage, Traffic, read_line, write_line
 from trivet.semantic.asked import Asked

@@ -14,9 +14,9 @@ import pytest
 from traffic_parts import SECRET, call_of, entry_of, policy
 
 from trivet.errors import StoreError
-from trivet.middleware.traffic import TrafficLog, Waiting
-from trivet.middleware.traffic_file import Rotation, TrafficFile
-from trivet.middleware.traffic_line import line_of
+from trivet.middleware.traffic.file import Rotation, TrafficFile
+from trivet.middleware.traffic.line import line_of
+from trivet.middleware.traffic.log import TrafficLog, Waiting
 from trivet.policies.traffic import read_line
 
 
@@ -88,7 +88,7 @@ class TestLog:
                 raise ZeroDivisionError
             return made(call, *given)
 
-        monkeypatch.setattr("trivet.middleware.traffic.line_of", failing)
+        monkeypatch.setattr("trivet.middleware.traffic.log.line_of", failing)
         log = TrafficLog(tmp_path / "t", SECRET)
         record(log, model="bad")
         record(log)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Usage
-from trivet.middleware.usage_tap import NOTHING, Told, UsageTap
+from trivet.middleware.prefix_tier.usage_tap import NOTHING, Told, UsageTap
 
 CHAT = {"prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 25}
 JSON, STREAM = "application/json", "text/event-stream"

@@ -9,8 +9,8 @@ from parts import calibration
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.seal import Seal
-from trivet.middleware.control import Heard, Said
-from trivet.middleware.verdicts import Verdicts
+from trivet.middleware.admin.control import Heard, Said
+from trivet.middleware.semantic_tier.verdicts import Verdicts
 from trivet.policies.model import TenantPolicy
 from trivet.policies.semantic_model import SemanticPolicy
 from trivet.semantic.draws import DrawNames, drawn

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Usage
-from trivet.middleware.warm_plan import Warm, most_output, plan_warm
+from trivet.middleware.prefix_commands.warm_plan import Warm, most_output, plan_warm
 from trivet.policies.traffic import Traffic
 
 

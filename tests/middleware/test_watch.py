@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from trivet.middleware.watch import Watch
+from trivet.middleware.arrival.watch import Watch
 
 
 class Caller:

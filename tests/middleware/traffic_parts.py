@@ -13,8 +13,8 @@ from trivet.exact.key import KeyParts, keyed
 from trivet.exact.tier import Question
 from trivet.messages import Api, Scope, Usage
 from trivet.middleware.call import Call, Note
-from trivet.middleware.config import UpstreamConfig
 from trivet.middleware.dialects.registry import CHAT
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.model import ExactSettings, TenantPolicy
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from trivet.messages import Api
 from trivet.prefix.backends.base import Ask, Marked
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi, Place, outline_of
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi, Place, outline_of
 
 SALT = "5a" * 32
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trivet.messages import Api
-from trivet.prefix.outline import Level, Outline, outline_of
+from trivet.prefix.prompts.outline import Level, Outline, outline_of
 
 SEED = 20261130
 MADE = json.loads((Path(__file__).parent / "volatile" / "made_elsewhere.json").read_text())

@@ -6,7 +6,7 @@ from typing import Any
 
 from trivet.messages import Api
 from trivet.prefix.caches import Billed, CacheModel
-from trivet.prefix.outline import Outline, outline_of
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 Body = dict[str, Any]
 

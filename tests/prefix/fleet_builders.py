@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from trivet.messages import Api
-from trivet.prefix.affinity import Steps, steps_of
-from trivet.prefix.outline import outline_of
-from trivet.prefix.routing import ReplicaState
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import Steps, steps_of
+from trivet.prefix.routing.choose import ReplicaState
 
 OWNER = b"salt-of-acme"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field
 
-from trivet.prefix.shares import Share
+from trivet.prefix.pool.shares import Share
 
 Prefix = tuple[str, tuple[int, ...]]
 """A salt, and all tokens up to the end of a block."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trivet.prefix.block_table import BlockTable
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.hashing import BlockChain, BlockHasher, Namespace
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockChain, BlockHasher, Namespace
 
 SIZE = 4
 """Tokens in a block."""

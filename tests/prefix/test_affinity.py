@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api
-from trivet.prefix.affinity import BLOCK, Affinity, Steps, steps_of
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
+from trivet.prefix.routing.affinity import BLOCK, Affinity, Steps, steps_of
 
 LONG = "All of this stands in front of every question. " * 200
 

@@ -11,7 +11,7 @@ from backend_asks import SALT, ask, without
 from trivet.messages import Api
 from trivet.prefix.backends.base import SERVER_FIELDS
 from trivet.prefix.backends.registry import backend_of
-from trivet.prefix.outline import NativeApi
+from trivet.prefix.prompts.outline import NativeApi
 
 ANTHROPIC = backend_of("anthropic", "")
 OPENAI = backend_of("openai", "")

@@ -4,7 +4,7 @@ import pytest
 from prefix_builders import SIZE, admitted, cached, chain, prompt, warmed
 
 from trivet.errors import OutOfBlocks
-from trivet.prefix.blocks import BlockPool, PoolState
+from trivet.prefix.pool.blocks import BlockPool, PoolState
 
 
 def pool_of(capacity: int) -> BlockPool:

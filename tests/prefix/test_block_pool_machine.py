@@ -11,11 +11,11 @@ from naive_pool import NaivePool, NaiveTable
 from prefix_builders import SIZE, chain
 
 from trivet.errors import OutOfBlocks
-from trivet.prefix.block_table import BlockTable
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.events import BlocksCleared, BlocksStored, KvEvent
-from trivet.prefix.hashing import BlockHash
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.events import BlocksCleared, BlocksStored, KvEvent
+from trivet.prefix.pool.hashing import BlockHash
+from trivet.prefix.pool.shares import Share, Shares
 
 TENANTS = ("acme", "globex", "initech")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from break_pairs import Pair, pairs
 
-from trivet.prefix.causes import cause_of
-from trivet.prefix.doctor import Doctor, Prompted
-from trivet.prefix.fingerprint import Maker
-from trivet.prefix.kin import kin_of
-from trivet.prefix.lint import parted
+from trivet.prefix.doctor.causes import cause_of
+from trivet.prefix.doctor.fingerprint import Maker
+from trivet.prefix.doctor.kin import kin_of
+from trivet.prefix.doctor.lint import parted
+from trivet.prefix.doctor.live import Doctor, Prompted
 
 ALL = pairs()
 OF_BLOCK = 32

@@ -9,7 +9,7 @@ from cache_builders import Body, billed, block, claude, user
 
 from trivet.messages import Api
 from trivet.prefix.caches import Billed, CacheModel, Refused, make_cache
-from trivet.prefix.outline import outline_of
+from trivet.prefix.prompts.outline import outline_of
 
 
 @pytest.fixture

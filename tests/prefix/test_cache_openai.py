@@ -7,7 +7,7 @@ from cache_builders import Body, billed, gpt, part, words
 
 from trivet.messages import Api
 from trivet.prefix.caches import Billed, CacheModel, Refused, make_cache
-from trivet.prefix.outline import Outline, outline_of
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 EXPLICIT: Body = {"prompt_cache_options": {"mode": "explicit"}}
 

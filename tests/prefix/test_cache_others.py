@@ -10,9 +10,9 @@ from cache_builders import Body, billed, gpt, part, words
 from trivet.prefix.caches import Billed, Refused, make_cache
 from trivet.prefix.caches.deepseek import INTERVAL
 from trivet.prefix.caches.gemini import Content, GeminiCache
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi, Outline
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi, Outline
 
 
 def text(name: str, tokens: int) -> Body:

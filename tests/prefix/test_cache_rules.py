@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
-from trivet.prefix import rules
 from trivet.prefix.caches import PROVIDERS
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers import rules
+from trivet.prefix.markers.rules import rules_for
 
 
 @pytest.mark.parametrize(

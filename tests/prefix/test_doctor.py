@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api, Usage
-from trivet.prefix.doctor import Doctor, Finding, Prompted
-from trivet.prefix.lint import parted, warnings
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import Level, NativeApi, outline_of
-from trivet.prefix.places import shown
-from trivet.prefix.remedies import CAUSES
-from trivet.prefix.rules import NOTHING, CacheRules, rules_for
+from trivet.prefix.doctor.lint import parted, warnings
+from trivet.prefix.doctor.live import Doctor, Finding, Prompted
+from trivet.prefix.doctor.places import shown
+from trivet.prefix.doctor.remedies import CAUSES
+from trivet.prefix.markers.rules import NOTHING, CacheRules, rules_for
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import Level, NativeApi, outline_of
 
 RULES = "Answer in the language of the question, in short sentences. " * 60
 UNREAD = Usage(1_000, 10)

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from trivet.prefix.gaps import (
+from trivet.prefix.markers.gaps import (
     AGENT,
     SHARED,
     SINGLE,
@@ -19,7 +19,7 @@ from trivet.prefix.gaps import (
     use_cost,
     warming,
 )
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
 
 CLAUDE = rules_for("anthropic", "claude-sonnet-4-6")
 SHORT, LONG = CLAUDE.ttls

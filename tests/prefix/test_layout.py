@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api
-from trivet.prefix.layout import common_length, common_prefix, reading, same
-from trivet.prefix.outline import Level, chain, outline_of
+from trivet.prefix.doctor.layout import common_length, common_prefix, reading, same
+from trivet.prefix.prompts.outline import Level, chain, outline_of
 
 BODY: dict[str, Any] = {
     "model": "claude-sonnet-5",

@@ -6,7 +6,7 @@ from trivet.eval.economics import Step
 from trivet.messages import Usage
 from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.caches.base import Billed
-from trivet.prefix.money import (
+from trivet.prefix.markers.money import (
     Post,
     Prices,
     Purpose,
@@ -19,7 +19,7 @@ from trivet.prefix.money import (
     prices_by_rules,
     without_caches,
 )
-from trivet.prefix.rules import NOTHING, rules_for
+from trivet.prefix.markers.rules import NOTHING, rules_for
 
 SONNET = Prices(3e-6, 15e-6, 0.3e-6, 3.75e-6, 6e-6)
 RULES = rules_for("anthropic", "claude-sonnet-4-5")

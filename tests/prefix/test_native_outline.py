@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import Mark, NativeApi
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import Mark, NativeApi
 
 
 def test_a_cache_point_is_the_mark_of_the_block_before_it() -> None:

@@ -6,11 +6,11 @@ import pytest
 from prefix_builders import SIZE, admitted, cached, chain, prompt, warmed
 
 from trivet.errors import StoreError
-from trivet.prefix.block_table import BlockTable
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.hashing import BlockHash
-from trivet.prefix.offload import BytesMover, OffloadTier
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockHash
+from trivet.prefix.pool.offload import BytesMover, OffloadTier
+from trivet.prefix.pool.shares import Share, Shares
 
 
 class Rig:

@@ -16,12 +16,12 @@ from test_block_pool_machine import PROMPTS, SHARES, TENANTS
 from test_offload import FailingMover
 
 from trivet.errors import OutOfBlocks
-from trivet.prefix.block_table import BlockTable
-from trivet.prefix.blocks import BlockPool
-from trivet.prefix.events import BlocksCleared, BlocksStored, KvEvent, Medium
-from trivet.prefix.hashing import BlockHash, pack
-from trivet.prefix.offload import OffloadTier
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.events import BlocksCleared, BlocksStored, KvEvent, Medium
+from trivet.prefix.pool.hashing import BlockHash, pack
+from trivet.prefix.pool.offload import OffloadTier
+from trivet.prefix.pool.shares import Share, Shares
 
 PLATFORM = [pack([0] * SIZE)]
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api
-from trivet.prefix.outline import Level, Mark, Outline, chain, outline_of
+from trivet.prefix.prompts.outline import Level, Mark, Outline, chain, outline_of
 
 
 def messages_body(**more: Any) -> dict[str, Any]:

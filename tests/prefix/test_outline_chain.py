@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from trivet.messages import Api
-from trivet.prefix.outline import chain, outline_of
+from trivet.prefix.prompts.outline import chain, outline_of
 
 
 @pytest.mark.parametrize(

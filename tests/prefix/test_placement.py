@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from trivet.messages import Api
 from trivet.policies.prefix_model import PrefixPolicy
 from trivet.prefix.caches import Billed, Refused, make_cache
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi, Outline, outline_of
-from trivet.prefix.placement import as_sent, place_breakpoints
-from trivet.prefix.rules import CacheRules, rules_for
-from trivet.prefix.stability import NOTHING_SEEN, Stability, prompt_of
+from trivet.prefix.markers.placement import as_sent, place_breakpoints
+from trivet.prefix.markers.rules import CacheRules, rules_for
+from trivet.prefix.markers.stability import NOTHING_SEEN, Stability, prompt_of
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi, Outline, outline_of
 
 Body = dict[str, Any]
 LONG = "word " * 5000

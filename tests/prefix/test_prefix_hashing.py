@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prefix_builders import MODEL, SIZE, chain, prompt
 
-from trivet.prefix.hashing import (
+from trivet.prefix.pool.hashing import (
     BlockHash,
     BlockHasher,
     Namespace,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trivet.prefix.prewarm import ping_of
+from trivet.prefix.markers.prewarm import ping_of
 
 BODY: dict[str, Any] = {"model": "m", "max_tokens": 9, "stream": True, "messages": [{"a": 1.50}]}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from trivet.prefix.engine.engine_stats import EngineStats
-from trivet.prefix.queue_depth import QueueDepth, queue_depth
+from trivet.prefix.routing.queue_depth import QueueDepth, queue_depth
 
 VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from trivet.messages import Api
 from trivet.policies.prefix_model import PrefixRepairs
-from trivet.prefix.repairs import active, difference, repair
+from trivet.prefix.prompts.repairs import active, difference, repair
 
 ALL = PrefixRepairs(sort_tools=True, tool_json=True, move_lines=(r"Current time: .*",))
 SYSTEM = "You help.\nCurrent time: 15:09\nBe kind."

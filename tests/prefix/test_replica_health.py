@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trivet.prefix.replica_health import (
+from trivet.prefix.routing.replica_health import (
     FAILURES,
     FIRST_S,
     LEAST_WEIGHT,

@@ -7,7 +7,7 @@ from fleet_builders import replicas, steps
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trivet.prefix.routing import ReplicaState, RoutingPolicy, choose
+from trivet.prefix.routing.choose import ReplicaState, RoutingPolicy, choose
 
 LONG = "All of this stands in front of every question. " * 200
 PROMPT = steps(LONG)

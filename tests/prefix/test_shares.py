@@ -4,10 +4,10 @@ import pytest
 from prefix_builders import SIZE, admitted, cached, chain, prompt, warmed
 
 from trivet.errors import OutOfBlocks
-from trivet.prefix.blocks import BlockPool, PoolState
-from trivet.prefix.free_queue import FreeBlockQueue
-from trivet.prefix.hashing import pack
-from trivet.prefix.shares import MAX_TENANTS, OTHERS, PLATFORM, Share, Shares
+from trivet.prefix.pool.blocks import BlockPool, PoolState
+from trivet.prefix.pool.free_queue import FreeBlockQueue
+from trivet.prefix.pool.hashing import pack
+from trivet.prefix.pool.shares import MAX_TENANTS, OTHERS, PLATFORM, Share, Shares
 
 
 def pool_of(capacity: int, **tenants: Share) -> BlockPool:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.canonical import parse
-from trivet.prefix.outline import Place
-from trivet.prefix.splice import Splice, appended, members
+from trivet.prefix.prompts.outline import Place
+from trivet.prefix.prompts.splice import Splice, appended, members
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 _VALUES = st.recursive(

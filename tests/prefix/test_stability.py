@@ -10,10 +10,9 @@ from cache_builders import block, claude, user
 
 from trivet.messages import Api
 from trivet.prefix.backends.base import Marked
-from trivet.prefix.gaps import Habit
-from trivet.prefix.outline import Level, Outline, outline_of
-from trivet.prefix.rules import rules_for
-from trivet.prefix.stability import (
+from trivet.prefix.markers.gaps import Habit
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.markers.stability import (
     NOTHING_SEEN,
     Seen,
     Stability,
@@ -23,6 +22,7 @@ from trivet.prefix.stability import (
     prompt_of,
     turn_before,
 )
+from trivet.prefix.prompts.outline import Level, Outline, outline_of
 
 RULES = rules_for("anthropic", "claude-opus-5-5")
 SYSTEM = [block("rules", 1_000), block("more", 1_000)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trivet.prefix.volatile import KINDS, volatile
+from trivet.prefix.doctor.volatile import KINDS, volatile
 
 BEFORE = st.sampled_from(["", "As of ", "(", "at: ", "see the list;\n"])
 AFTER = st.sampled_from(["", ".", ", more", " and so on", ")", "\nThen"])

@@ -11,10 +11,10 @@ from cache_builders import block, user
 from trivet.messages import Api
 from trivet.policies.prefix_model import PrefixPolicy
 from trivet.prefix.caches import Billed, make_cache
-from trivet.prefix.outline import outline_of
-from trivet.prefix.placement import as_sent, place_breakpoints
-from trivet.prefix.rules import rules_for
-from trivet.prefix.stability import Stability, prompt_of
+from trivet.prefix.markers.placement import as_sent, place_breakpoints
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.markers.stability import Stability, prompt_of
+from trivet.prefix.prompts.outline import outline_of
 
 MODEL = "claude-sonnet-4-6"
 RULES = rules_for("anthropic", MODEL)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from trivet.messages import Api
 from trivet.prefix.caches import PROVIDERS, Billed, Refused, make_cache
-from trivet.prefix.outline import Outline, outline_of
-from trivet.prefix.rules import CacheRules, rules_for
+from trivet.prefix.markers.rules import CacheRules, rules_for
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 Trace = list[tuple[Outline, float]]
 SIZES = (40, 700, 1300, 2300)

@@ -11,15 +11,15 @@ from typing import Any
 import structlog
 
 from trivet.errors import CacheError, RequestError, UpstreamError
+from trivet.middleware.arrival.direct import NO_BODY, Direct, http_date
+from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.arrival.intake import ClientGone, Receive
+from trivet.middleware.arrival.reception import Reception
+from trivet.middleware.arrival.visit import Visit, visit_of
 from trivet.middleware.call import Live, Note, Reply, Whole
-from trivet.middleware.direct import NO_BODY, Direct, http_date
-from trivet.middleware.doctoring import Doctoring
-from trivet.middleware.headers import RawHeaders
-from trivet.middleware.intake import ClientGone, Receive
-from trivet.middleware.reception import Reception
+from trivet.middleware.prefix_tier.doctoring import Doctoring
 from trivet.middleware.reply import error_reply
-from trivet.middleware.traffic import TrafficLog
-from trivet.middleware.visit import Visit, visit_of
+from trivet.middleware.traffic.log import TrafficLog
 from trivet.telemetry import Observer, RequestDone
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]

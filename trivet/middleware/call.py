@@ -10,17 +10,17 @@ from trivet.exact.entry import Entry
 from trivet.exact.key import KeyParts
 from trivet.exact.tier import Hit, Miss, Question
 from trivet.messages import ExactKey, Request, Usage
-from trivet.middleware.config import UpstreamConfig
+from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.dialects.base import Dialect
-from trivet.middleware.headers import RawHeaders
+from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.status import CacheStatus
 from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.model import ExactSettings, TenantPolicy
-from trivet.prefix.money import Purpose
+from trivet.prefix.markers.money import Purpose
 from trivet.telemetry import Outcome, Tier
 
 if TYPE_CHECKING:
-    from trivet.middleware.prefixes import Sent
+    from trivet.middleware.prefix_tier.tier import Sent
     from trivet.semantic.tier import Looked
 
 

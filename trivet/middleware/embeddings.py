@@ -14,6 +14,7 @@ from trivet.exact.collapse import Collapser
 from trivet.exact.flight import Failed, Flight, Head, Subscription, Unstored
 from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey, NotStored, Usage
+from trivet.middleware.arrival.idempotency import bound_to_body
 from trivet.middleware.batches import (
     Asked,
     entry_of,
@@ -31,7 +32,6 @@ from trivet.middleware.dialects.embeddings import (
     remainder,
     write_answer,
 )
-from trivet.middleware.idempotency import bound_to_body
 from trivet.middleware.record import STALE_FOR, bound_of, forbids_storing
 from trivet.middleware.reply import Replies
 from trivet.middleware.upstream import Sender, media_type_of

@@ -15,8 +15,8 @@ from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Subscripti
 from trivet.exact.key import keyed, pool_key
 from trivet.exact.tier import ExactTier, Hit, Miss, Question, carrying
 from trivet.messages import ExactKey
+from trivet.middleware.arrival.recall import Known
 from trivet.middleware.call import Call, Live, Note, Reply, Whole
-from trivet.middleware.recall import Known
 from trivet.middleware.record import STALE_FOR, Leader, asking_usage
 from trivet.middleware.replay import (
     StreamFilter,
@@ -25,13 +25,13 @@ from trivet.middleware.replay import (
     without_usage,
 )
 from trivet.middleware.reply import Replies
-from trivet.middleware.suggest import Similarity, suggested_to, suggests
+from trivet.middleware.semantic_tier.suggest import Similarity, suggested_to, suggests
 from trivet.middleware.upstream import Sender
 from trivet.policies.directives import tags_of
 from trivet.policies.eligibility import Bypass, Eligible
 
 if TYPE_CHECKING:
-    from trivet.middleware.similar import Suggested
+    from trivet.middleware.semantic_tier.tier import Suggested
 
 _REPLAYED = Head(200, ((b"x-trivet-replayed", b"1"),), stream=False)
 """Head of a flight without an upstream call: its result is an answer out of the store."""

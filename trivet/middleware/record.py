@@ -13,10 +13,10 @@ from trivet.exact.flight import Failed, Flight, Head, Result, Stored, Unstored
 from trivet.exact.store import Bound
 from trivet.exact.tier import ExactTier, Miss
 from trivet.messages import Answer, ExactKey, NotStored, Request
+from trivet.middleware.arrival.headers import replayable
 from trivet.middleware.call import Call
 from trivet.middleware.dialects.base import Dialect, Recorder, StoreRules
 from trivet.middleware.dialects.sse import Splitter
-from trivet.middleware.headers import replayable
 from trivet.middleware.replay import ask_usage, hides_usage
 from trivet.middleware.upstream import Sender, UpstreamResponse
 from trivet.policies.eligibility import Eligible

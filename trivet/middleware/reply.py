@@ -11,14 +11,14 @@ from trivet.errors import CacheError, RequestError, UpstreamError
 from trivet.exact.entry import Entry
 from trivet.exact.tier import Hit
 from trivet.messages import ExactKey, Request, Usage
+from trivet.middleware.arrival.headers import RawHeaders, new_request_id, to_caller
 from trivet.middleware.call import Asker, Call, Note, Whole
 from trivet.middleware.dialects.base import Dialect, error_from
-from trivet.middleware.headers import RawHeaders, new_request_id, to_caller
 from trivet.middleware.replay import render
 from trivet.middleware.status import CacheStatus, Forward, cache_status, member
 
 if TYPE_CHECKING:
-    from trivet.middleware.similar import Suggested
+    from trivet.middleware.semantic_tier.tier import Suggested
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")

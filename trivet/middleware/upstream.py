@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from trivet.errors import UpstreamError
 from trivet.messages import Usage
-from trivet.middleware.config import UpstreamConfig
-from trivet.middleware.headers import RawHeaders
+from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.http_client.client import HttpClient, Limits, Response
 from trivet.middleware.http_client.errors import (
     ConnectFailed,
@@ -24,14 +23,15 @@ from trivet.middleware.http_client.errors import (
     Unsendable,
 )
 from trivet.middleware.http_client.request import Body, root_of, write_request
-from trivet.middleware.signed_tenant import TenantSigner
-from trivet.middleware.usage_tap import NOTHING, Told
+from trivet.middleware.prefix_tier.signed_tenant import TenantSigner
+from trivet.middleware.prefix_tier.usage_tap import NOTHING, Told
+from trivet.middleware.running.config import UpstreamConfig
 
 if TYPE_CHECKING:
     from trivet.middleware.call import Call
-    from trivet.middleware.fleets import Fleets
-    from trivet.middleware.metering import Meter
-    from trivet.middleware.way import Way
+    from trivet.middleware.fleets.fleets import Fleets
+    from trivet.middleware.fleets.way import Way
+    from trivet.middleware.prefix_tier.metering import Meter
 
 
 def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:

@@ -72,7 +72,7 @@ Step = str | Annotated[int, Field(ge=0)]
 
 class RecordedPart(Section):
     """One part of a prompt, without its text. Digests are keyed; guises say of which form of the
-    text a digest is (`trivet.prefix.fingerprint`)."""
+    text a digest is (`trivet.prefix.doctor.fingerprint`)."""
 
     level: Literal["tools", "system", "messages"]
     place: tuple[Step, ...]

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import torch
 
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.engine import Engine, EngineSettings
 from trivet.prefix.engine.kv_memory import KvMemory, LayerKv
 from trivet.prefix.engine.loaded_model import LoadedModel, ModelFacts
@@ -23,10 +22,11 @@ from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.scheduler import Limits
 from trivet.prefix.engine.sequence import Sequence as Request
 from trivet.prefix.engine.settings import Parts
-from trivet.prefix.events import EventLog
-from trivet.prefix.hashing import BlockChain, BlockHasher, Namespace
-from trivet.prefix.offload import OffloadTier
-from trivet.prefix.shares import Shares
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.events import EventLog
+from trivet.prefix.pool.hashing import BlockChain, BlockHasher, Namespace
+from trivet.prefix.pool.offload import OffloadTier
+from trivet.prefix.pool.shares import Shares
 
 torch.set_num_threads(1)
 

@@ -9,7 +9,7 @@ import pytest
 from trivet.errors import ConfigError
 from trivet.prefix.engine.amounts import Pool, bounds
 from trivet.prefix.engine.settings import EngineSettings
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.shares import Share, Shares
 
 POOL = Pool(blocks=100, block_bytes=1024)
 

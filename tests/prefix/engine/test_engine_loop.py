@@ -18,9 +18,9 @@ from trivet.prefix.engine.generation import Mailbox
 from trivet.prefix.engine.kv_movers import host_mover
 from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.scheduler import Limits
-from trivet.prefix.events import BlocksStored
-from trivet.prefix.offload import OffloadTier
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.events import BlocksStored
+from trivet.prefix.pool.offload import OffloadTier
+from trivet.prefix.pool.shares import Share, Shares
 
 
 def greedy(most: int = 8, **changed: Any) -> SamplingParams:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from loop_builders import SIZE, request
 
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.scheduler import Limits, Plan, Scheduler
 from trivet.prefix.engine.sequence import Sequence
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.shares import Share, Shares
 
 TOKEN = 9
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from loop_builders import SIZE, FakeRunner, answer, request
 
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.kv_movers import host_mover
 from trivet.prefix.engine.runner import Piece
 from trivet.prefix.engine.scheduler import Limits, Plan, Scheduler
 from trivet.prefix.engine.sequence import Sequence
-from trivet.prefix.offload import OffloadTier
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.offload import OffloadTier
+from trivet.prefix.pool.shares import Share, Shares
 
 TENANTS = ("acme", "globex", "initech")
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from trivet.errors import ConfigError
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.kv_memory import MOVED_AT_ONCE, KvMemory, LayerKv, blocks_for
 from trivet.prefix.engine.kv_movers import disk_mover, host_mover
-from trivet.prefix.hashing import BlockHasher, Namespace
-from trivet.prefix.offload import OffloadTier
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.hashing import BlockHasher, Namespace
+from trivet.prefix.pool.offload import OffloadTier
 
 ALIKE = (LayerKv(3, 64, 64),) * 30
 MIXED = (LayerKv(2, 4, 4), LayerKv(1, 6, 3))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from trivet.messages import Api
-from trivet.middleware.config import DialectFamily
 from trivet.middleware.dialects.base import Dialect
 from trivet.middleware.dialects.chat import ChatDialect
 from trivet.middleware.dialects.completions import CompletionsDialect
 from trivet.middleware.dialects.messages import MessagesDialect
 from trivet.middleware.dialects.responses import ResponsesDialect
+from trivet.middleware.running.config import DialectFamily
 
 CHAT: Final[Dialect] = ChatDialect()
 COMPLETIONS: Final[Dialect] = CompletionsDialect()

@@ -13,8 +13,8 @@ from trivet.errors import RequestError
 from trivet.middleware.mock_upstream.answers import Body
 from trivet.prefix.caches.base import Refused
 from trivet.prefix.caches.gemini import Content, GeminiCache
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi
 
 _EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

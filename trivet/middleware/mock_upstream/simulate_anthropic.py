@@ -21,7 +21,7 @@ from trivet.middleware.mock_upstream.routes import Api, Call, Pairs, Reply
 from trivet.middleware.mock_upstream.simulated import SimulatedDialect, blocks, check_fields
 from trivet.prefix.caches import Billed
 from trivet.prefix.caches.steps import part_steps
-from trivet.prefix.outline import Level, Outline, outline_of
+from trivet.prefix.prompts.outline import Level, Outline, outline_of
 
 _KNOWN: Final = frozenset(
     (

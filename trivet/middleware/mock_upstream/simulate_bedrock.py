@@ -23,8 +23,8 @@ from trivet.middleware.mock_upstream.routes import Call, Reply
 from trivet.middleware.mock_upstream.simulate_gemini import body_of
 from trivet.middleware.mock_upstream.simulated import SimulatedRoutes, commands_in, told_of
 from trivet.prefix.caches import Billed
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi
 
 _PATH: Final = re.compile(r"/model/(.+)/(converse|converse-stream)")
 _CREDENTIAL: Final = re.compile(r"Credential=([^/,]+)/[^/]*/([^/]*)/")

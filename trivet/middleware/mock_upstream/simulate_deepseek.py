@@ -15,7 +15,7 @@ from trivet.middleware.mock_upstream.routes import Call
 from trivet.middleware.mock_upstream.simulate_anthropic import usage_of
 from trivet.middleware.mock_upstream.simulated import SimulatedDialect
 from trivet.prefix.caches import Billed
-from trivet.prefix.outline import Outline
+from trivet.prefix.prompts.outline import Outline
 
 _USER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,512}")
 

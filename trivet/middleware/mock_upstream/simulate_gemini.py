@@ -29,8 +29,8 @@ from trivet.middleware.mock_upstream.simulated import (
 )
 from trivet.prefix.caches import Billed
 from trivet.prefix.caches.gemini import GeminiCache
-from trivet.prefix.native_outline import native_outline
-from trivet.prefix.outline import NativeApi, Outline
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi, Outline
 
 _METHOD: Final = re.compile(r"/(?:v1beta|v1)?/?models/([^/:]+):(\w+)")
 _KNOWN: Final = frozenset(

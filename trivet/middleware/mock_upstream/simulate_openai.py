@@ -14,8 +14,8 @@ from trivet.middleware.mock_upstream.answers import Body
 from trivet.middleware.mock_upstream.routes import Call, Pairs
 from trivet.middleware.mock_upstream.simulated import SimulatedDialect, blocks, check_fields
 from trivet.prefix.caches import Billed
-from trivet.prefix.outline import Outline
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.prompts.outline import Outline
 
 _SHARED: Final = frozenset(
     (

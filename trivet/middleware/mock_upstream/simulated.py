@@ -14,7 +14,7 @@ from trivet.middleware.mock_upstream.clock import Clock, Moment, split
 from trivet.middleware.mock_upstream.commands import NONE, Commands, commands_of
 from trivet.middleware.mock_upstream.routes import Call, Pairs, Reply, Routes
 from trivet.prefix.caches import Billed, Refused, make_cache
-from trivet.prefix.outline import Outline, outline_of
+from trivet.prefix.prompts.outline import Outline, outline_of
 
 APIS: Final[Mapping[str, Api]] = {
     "/chat/completions": Api.CHAT,

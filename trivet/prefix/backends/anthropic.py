@@ -18,8 +18,8 @@ from trivet.prefix.backends.base import (
     Prepared,
 )
 from trivet.prefix.backends.draft import Draft, written
-from trivet.prefix.outline import Place
-from trivet.prefix.splice import Splice
+from trivet.prefix.prompts.outline import Place
+from trivet.prefix.prompts.splice import Splice
 
 MOST_MARKS: Final = 4
 """A fifth breakpoint is answered 400; the automatic one counts too."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, Protocol
 
 from trivet.messages import Api
-from trivet.prefix.outline import NativeApi, Outline, Place
+from trivet.prefix.prompts.outline import NativeApi, Outline, Place
 
 Isolation = Literal["salt", "key", "account", "slot", "tenant", "none"]
 """What keeps tenants apart: a salt in the block hashes, a key that separates reuse, nothing but

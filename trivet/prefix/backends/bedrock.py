@@ -19,7 +19,7 @@ from trivet.prefix.backends.base import (
     Prepared,
 )
 from trivet.prefix.backends.draft import Draft, written
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
 
 _TTLS: Final = ("5m", "1h")
 _BLOCK: Final = 2

@@ -10,8 +10,8 @@ import orjson
 
 from trivet.canonical import digest, parse
 from trivet.prefix.backends.base import Ask, Prepared
-from trivet.prefix.outline import Place
-from trivet.prefix.splice import Splice, appended
+from trivet.prefix.prompts.outline import Place
+from trivet.prefix.prompts.splice import Splice, appended
 
 _LISTS: Final = ("tools", "system", "messages", "input")
 

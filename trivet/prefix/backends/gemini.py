@@ -9,7 +9,7 @@ from __future__ import annotations
 from trivet.messages import Api
 from trivet.prefix.backends.base import OPENAI_FIELDS, SERVER_FIELDS, Ask, Isolation, Prepared
 from trivet.prefix.backends.draft import Draft
-from trivet.prefix.outline import MARKERS
+from trivet.prefix.prompts.outline import MARKERS
 
 
 class GeminiBackend:

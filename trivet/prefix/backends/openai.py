@@ -14,8 +14,8 @@ from trivet.messages import Api
 from trivet.prefix.backends.anthropic import markable
 from trivet.prefix.backends.base import SERVER_FIELDS, Ask, Isolation, Marked, Prepared
 from trivet.prefix.backends.draft import Draft, separate_key, written
-from trivet.prefix.outline import NativeApi, Place
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.prompts.outline import NativeApi, Place
 
 _MOST_MARKS: Final = 3
 """Four prefixes are written for a request, and the implicit breakpoint is one of them."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from trivet.prefix.caches.steps import Step
-from trivet.prefix.outline import Outline
-from trivet.prefix.rules import CacheRules, Ttl
+from trivet.prefix.markers.rules import CacheRules, Ttl
+from trivet.prefix.prompts.outline import Outline
 
 RulesFor = Callable[[str, str], CacheRules]
 """Provider and model to rules: `rules_for`, or other figures."""

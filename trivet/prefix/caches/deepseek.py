@@ -16,7 +16,7 @@ from typing import Final
 from trivet.prefix.caches.base import Billed, Entries, Refused, RulesFor
 from trivet.prefix.caches.longest import GRID
 from trivet.prefix.caches.steps import grid_steps
-from trivet.prefix.outline import Outline
+from trivet.prefix.prompts.outline import Outline
 
 INTERVAL: Final = 8_192
 """Tokens between two units inside a long input."""

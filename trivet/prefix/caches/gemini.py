@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from trivet.prefix.caches.base import Billed, Refused, RulesFor
 from trivet.prefix.caches.longest import LongestPrefixCache
-from trivet.prefix.outline import Level, Outline
+from trivet.prefix.prompts.outline import Level, Outline
 
 
 class Content(NamedTuple):

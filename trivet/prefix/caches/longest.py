@@ -13,7 +13,7 @@ from typing import Final
 
 from trivet.prefix.caches.base import Billed, Entries, Refused, RulesFor
 from trivet.prefix.caches.steps import grid_steps
-from trivet.prefix.outline import Outline
+from trivet.prefix.prompts.outline import Outline
 
 GRID: Final = 64
 """Tokens between two places where a prefix is known, where hits are not rounded."""

@@ -18,8 +18,8 @@ from typing import Final
 from trivet.canonical import dump
 from trivet.prefix.caches.base import Billed, Entries, Refused, RulesFor, bill
 from trivet.prefix.caches.steps import Step, part_steps, plain, value_of
-from trivet.prefix.outline import Level, Outline, Part, Setting
-from trivet.prefix.rules import CacheRules, Ttl
+from trivet.prefix.markers.rules import CacheRules, Ttl
+from trivet.prefix.prompts.outline import Level, Outline, Part, Setting
 
 Marks = list[tuple[int, Ttl]]
 """Index of the part and the lifetime, in the order of the prompt."""

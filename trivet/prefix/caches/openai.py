@@ -20,8 +20,8 @@ from trivet.messages import Api
 from trivet.prefix.caches.base import Billed, Entries, Refused, RulesFor, bill
 from trivet.prefix.caches.longest import LongestPrefixCache
 from trivet.prefix.caches.steps import part_steps
-from trivet.prefix.outline import Level, Outline, Part
-from trivet.prefix.rules import CacheRules, Ttl
+from trivet.prefix.markers.rules import CacheRules, Ttl
+from trivet.prefix.prompts.outline import Level, Outline, Part
 
 EXPLICIT: Final = "explicit"
 _FIRST: Final = 2

@@ -11,7 +11,7 @@ from trivet.prefix.caches.deepseek import DeepSeekCache
 from trivet.prefix.caches.gemini import GeminiCache
 from trivet.prefix.caches.marked import MarkedCache
 from trivet.prefix.caches.openai import OpenAiCache
-from trivet.prefix.rules import rules_for
+from trivet.prefix.markers.rules import rules_for
 
 _MODELS: Final[Mapping[str, Callable[[RulesFor], CacheModel]]] = {
     "anthropic": partial(MarkedCache, "anthropic"),

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from trivet.canonical import digest
-from trivet.prefix.outline import LEVELS, Outline, Part, Setting, enter
+from trivet.prefix.prompts.outline import LEVELS, Outline, Part, Setting, enter
 
 _BYTES_PER_TOKEN: Final = 4
 _WHOLE: Final = ("image", "document", "audio")

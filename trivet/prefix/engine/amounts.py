@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivet.errors import ConfigError, Problem
-from trivet.prefix.shares import Share, Shares
+from trivet.prefix.pool.shares import Share, Shares
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _QUOTA, _FLOOR = "--tenant-quota", "--tenant-floor"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trivet.prefix.blocks import PoolState
-from trivet.prefix.counters import TenantCounters
 from trivet.prefix.engine.sequence import Finish
-from trivet.prefix.events import Medium
-from trivet.prefix.offload import OffloadTier
+from trivet.prefix.pool.blocks import PoolState
+from trivet.prefix.pool.counters import TenantCounters
+from trivet.prefix.pool.events import Medium
+from trivet.prefix.pool.offload import OffloadTier
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 
-from trivet.prefix.counters import TenantCounters
 from trivet.prefix.engine.engine_stats import EngineStats
 from trivet.prefix.engine.timings import Histogram, Timings
+from trivet.prefix.pool.counters import TenantCounters
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "trivet_engine_"

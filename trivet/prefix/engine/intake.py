@@ -12,7 +12,7 @@ from trivet.prefix.engine.grammar import Grammars
 from trivet.prefix.engine.loaded_model import LoadedModel
 from trivet.prefix.engine.sampling_params import SamplingParams
 from trivet.prefix.engine.settings import EngineSettings, namespace
-from trivet.prefix.hashing import BlockChain, BlockHasher, pack
+from trivet.prefix.pool.hashing import BlockChain, BlockHasher, pack
 
 
 class Asked(NamedTuple):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from operator import attrgetter
 
-from trivet.prefix.block_table import BlockTable
 from trivet.prefix.engine.sequence import Sequence
-from trivet.prefix.free_queue import TenantQueue
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.free_queue import TenantQueue
 
 
 def victim(running: Collection[Sequence], account: TenantQueue) -> Sequence:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from trivet.errors import OutOfBlocks
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.preemption import lent, table_of, victim
 from trivet.prefix.engine.queues import Turns, WaitingQueues
 from trivet.prefix.engine.sequence import Chunk, Finish, Sequence
-from trivet.prefix.free_queue import TenantQueue
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.free_queue import TenantQueue
 
 
 @dataclass(frozen=True, slots=True)

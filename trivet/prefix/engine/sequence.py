@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trivet.prefix.block_table import BlockTable
 from trivet.prefix.engine.sampling_params import SamplingParams
-from trivet.prefix.hashing import BlockChain, BlockHash
+from trivet.prefix.pool.block_table import BlockTable
+from trivet.prefix.pool.hashing import BlockChain, BlockHash
 
 Finish = Literal["stop", "length", "cancelled", "deadline", "error", "grammar"]
 """`error`: the model or a step failed. `grammar`: nothing may follow what was said so far."""

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trivet.errors import ConfigError, Problem
-from trivet.prefix.blocks import BlockPool
 from trivet.prefix.engine.kv_memory import KvMemory, blocks_for
 from trivet.prefix.engine.kv_movers import SlotsMover, disk_mover, host_mover
 from trivet.prefix.engine.loaded_model import LoadedModel, ModelFacts
 from trivet.prefix.engine.runner import Determinism, Runner
 from trivet.prefix.engine.scheduler import Limits
-from trivet.prefix.events import EventLog
-from trivet.prefix.hashing import Namespace
-from trivet.prefix.offload import OffloadTier
-from trivet.prefix.shares import Shares
+from trivet.prefix.pool.blocks import BlockPool
+from trivet.prefix.pool.events import EventLog
+from trivet.prefix.pool.hashing import Namespace
+from trivet.prefix.pool.offload import OffloadTier
+from trivet.prefix.pool.shares import Shares
 
 PREFILL_TOKENS = 1024
 """Of a step without decodes: 4 to 8 % more prompt tokens a second than 512 on two CPU cores."""

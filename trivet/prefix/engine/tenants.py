@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote
 
 from trivet.canonical import mac, sha256
 from trivet.errors import RequestError
-from trivet.prefix.hashing import tenant_salt
+from trivet.prefix.pool.hashing import tenant_salt
 
 HEADER = "x-trivet-tenant"
 NONCE = "x-trivet-nonce"

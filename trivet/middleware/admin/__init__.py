@@ -1,0 +1,1 @@
+"""The operator's port: what it offers, and what answers it in each process."""

@@ -1,0 +1,1 @@
+"""A request before the pipeline: read, known, allowed, or answered at once."""

@@ -1,0 +1,77 @@
+"""What the prefix tier would do to a request, for `trivet explain`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trivet.messages import Api, Request
+from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.prefix_tier.asks import Asked, marks_for, outline_for, signed_by_aws
+from trivet.middleware.running.config import UpstreamConfig
+from trivet.policies.model import TenantPolicy
+from trivet.prefix.backends.base import Ask, Isolation
+from trivet.prefix.backends.registry import backend_of
+from trivet.prefix.markers.rules import rules_for
+
+_SHOWN: Final = "0" * 64
+"""Stands for the salt, which is never shown."""
+_APART: Final[dict[Isolation, str]] = {
+    "salt": "tenants apart by salt",
+    "key": "tenants apart by a key of their own",
+    "account": "all callers of one account share; one account for each tenant keeps them apart",
+    "slot": "tenants apart by slot",
+    "tenant": "tenants apart by the signed tenant",
+    "none": "",
+}
+
+
+def prefix_view(
+    request: Request, policy: TenantPolicy, upstream: UpstreamConfig | None, headers: RawHeaders
+) -> tuple[bool, str, str]:
+    """Whether the tier takes part, the reason, and what it does in words."""
+    if upstream is None:
+        return True, "", "depends on the upstream, and none is declared here"
+    backend = backend_of(upstream.cache, upstream.base_url, upstream.engine_secret_env)
+    if backend.isolates == "none":
+        return (
+            False,
+            "no-backend",
+            (
+                "the request passes through as it came; what the upstream caches, it caches "
+                "(upstreams.cache names whose cache it is)"
+            ),
+        )
+    if request.api is Api.EMBEDDINGS and backend.isolates not in ("salt", "slot"):
+        return False, "embeddings", "embeddings have no prefix to share"
+    asked = Asked(
+        *(request.api, request.model, policy.tenant, policy.prefix, upstream),
+        *("", headers, request.forward),
+    )
+    outline = outline_for(asked, backend)
+    marks = marks_for(asked, outline, backend.kind) if backend.takes_marks else ()
+    ask = Ask(
+        *(request.api, request.model, request.forward, outline, _SHOWN, 0, 0),
+        bearer=not signed_by_aws("", headers),
+        marks=marks,
+    )
+    prepared = backend.prepare(ask)
+    said = [f"{backend.kind}: {_APART[backend.isolates]}", *prepared.notes]
+    if backend.takes_marks and not prepared.marks and not outline.marks:
+        said.append(_why_unmarked(asked, outline.tokens, backend.kind))
+    if not prepared.apart:
+        said.append("refused where several tenants use the upstream")
+    return True, "", "; ".join(filter(None, said))
+
+
+def _why_unmarked(asked: Asked, tokens: int, kind: str) -> str:
+    rules, policy = rules_for(kind, asked.model), asked.policy
+    if not policy.enabled or policy.mark == "never":
+        return "no breakpoints: the policy sets none (prefix.enabled, prefix.mark)"
+    if not rules.max_marks:
+        return ""
+    if tokens < rules.min_tokens:
+        return (
+            f"no breakpoints: about {tokens} tokens are below the minimum of {rules.min_tokens} "
+            "(below-minimum)"
+        )
+    return f"no breakpoints: no stable part reaches the minimum of {rules.min_tokens} tokens"

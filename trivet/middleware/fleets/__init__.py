@@ -1,0 +1,1 @@
+"""Several servers behind one upstream name, and what is known of each."""

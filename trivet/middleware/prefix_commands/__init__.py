@@ -1,0 +1,1 @@
+"""`trivet prefix` and `trivet warm`."""

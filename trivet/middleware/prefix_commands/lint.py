@@ -1,0 +1,177 @@
+"""`trivet prefix lint`: what two requests share, and where they part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from trivet import canonical
+from trivet.errors import ConfigError, Problem, RequestError
+from trivet.messages import Api
+from trivet.middleware.explain.sample import read_sample
+from trivet.prefix.doctor.lint import Parted, Warned, lost_tokens, parted, unread, warnings
+from trivet.prefix.doctor.places import shown
+from trivet.prefix.doctor.remedies import Cause
+from trivet.prefix.markers.rules import CacheRules, rules_for
+from trivet.prefix.prompts.native_outline import native_outline
+from trivet.prefix.prompts.outline import NativeApi, Outline, outline_of
+
+OK, FINDING = 0, 1
+AT_LEAST: Final = 1_000
+"""Tokens that two requests have to share, unless told or the model's minimum is higher."""
+_CONVERSE: Final = frozenset({"inferenceConfig", "toolConfig", "modelId"})
+_BY_NAME: Final = (
+    ("claude", "anthropic"), ("gpt", "openai"), ("o1", "openai"), ("o3", "openai"),
+    ("o4", "openai"), ("gemini", "gemini"), ("deepseek", "deepseek"), ("nova", "bedrock"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    old: Path
+    new: Path
+    found: Parted | None
+    shared: int
+    lost: int
+    """Tokens that both have behind the break."""
+    least: int
+    """Tokens that they have to share."""
+    notes: tuple[Cause, ...]
+
+    @property
+    def fails(self) -> bool:
+        return self.found is not None and self.shared < self.least
+
+    def data(self) -> dict[str, Any]:
+        made: dict[str, Any] = {"old": str(self.old), "new": str(self.new)}
+        made |= {"ok": not self.fails, "shared_tokens": self.shared}
+        made |= {"lost_tokens": self.lost, "least_tokens": self.least}
+        if self.found is None:
+            made |= {"where": None, "cause": None, "detail": "one goes on after the other"}
+        else:
+            where, cause = self.found
+            made["where"] = {
+                "level": where.level.value,
+                "place": list(where.place),
+                "char": where.char,
+                "shown": shown(where.level, where.place, where.char),
+            }
+            made |= {"cause": cause.name, "detail": cause.told, "fix": cause.fix}
+        made["notes"] = [
+            {"cause": one.name, "detail": one.told, "fix": one.fix} for one in self.notes
+        ]
+        return made
+
+
+def lint(
+    paths: Sequence[Path], at_least: int | None, provider: str | None, *, as_json: bool
+) -> int:
+    """Compare each file with the one before it, or look one through. Returns the exit code.
+
+    `at_least`: in tokens; None for `AT_LEAST` or the model's minimum, whichever is more.
+    """
+    outlines = [read_prompt(path) for path in paths]
+    rules = [rules_for(provider or provider_of(one), one.model) for one in outlines]
+    least = [max(AT_LEAST, one.min_tokens) if at_least is None else at_least for one in rules]
+    if len(paths) == 1:
+        return _lint_one(paths[0], outlines[0], least[0], as_json=as_json)
+    made = [
+        _compare(paths[at - 1 : at + 1], outlines[at - 1 : at + 1], rules[at], least[at])
+        for at in range(1, len(paths))
+    ]
+    if as_json:
+        told = [one.data() for one in made]
+        click.echo(json.dumps(told[0] if len(told) == 1 else {"pairs": told}))
+    else:
+        click.echo("\n\n".join(map(_text, made)))
+    return FINDING if any(one.fails for one in made) else OK
+
+
+def read_prompt(path: Path) -> Outline:
+    """The prompt in a request file: a body, or path, headers and body. Raises `ConfigError`."""
+    try:
+        raw = path.read_bytes()
+        body = canonical.parse(raw)
+        if isinstance(body, dict) and "contents" in body:
+            return native_outline(NativeApi.GENERATE, str(body.get("model", "")), body)
+        if isinstance(body, dict) and body.keys() & _CONVERSE:
+            return native_outline(NativeApi.CONVERSE, str(body.get("modelId", "")), body)
+        sample = read_sample(raw)
+        return outline_of(sample.api, canonical.parse(sample.body))
+    except OSError as error:
+        raise ConfigError(
+            Problem(str(path), 0, 0, "", f"cannot be read: {error.strerror}")
+        ) from None
+    except RequestError as error:
+        raise ConfigError(Problem(str(path), 0, 0, error.field or "", str(error))) from None
+
+
+def provider_of(outline: Outline) -> str:
+    """Whose cache a prompt is probably meant for, by its model, else by its API."""
+    model = outline.model.lower().rpartition("/")[2]
+    if outline.api is NativeApi.CONVERSE:
+        return "bedrock"
+    by_name = next((provider for name, provider in _BY_NAME if model.startswith(name)), None)
+    by_api = "anthropic" if outline.api is Api.MESSAGES else "openai"
+    return by_name or ("gemini" if outline.api is NativeApi.GENERATE else by_api)
+
+
+def _compare(
+    paths: Sequence[Path], outlines: Sequence[Outline], rules: CacheRules, least: int
+) -> _Compared:
+    old, new = outlines
+    found = parted(old, new)
+    shared = min(old.tokens, new.tokens) if found is None else found.where.shared_tokens
+    cause = unread(old, new, None if found is None else found.where, rules)
+    broken = found is not None and found.cause.name != "other-message"
+    if cause is not None and broken and cause.name != "below-minimum":
+        cause = None
+    lost = lost_tokens(old, new) if broken else 0
+    notes = () if cause is None else (cause,)
+    return _Compared(paths[0], paths[1], found, shared, lost, least, notes)
+
+
+def _text(one: _Compared) -> str:
+    lines = [f"{one.old} and {one.new}"]
+    if one.found is None:
+        lines.append(f"  One goes on after the other: about {one.shared:,} tokens shared.")
+    else:
+        where, cause = one.found
+        place = shown(where.level, where.place, where.char)
+        lines.append(f"  {place}: {cause.told} ({cause.name})")
+        lines.append(f"  Shared before it: about {one.shared:,} tokens.")
+        if one.lost:
+            lines.append(f"  Lost by it: about {one.lost:,} tokens behind it that both have.")
+        lines.append(f"  Fix: {cause.fix}.")
+    lines += [f"  {note.told} ({note.name}); {note.fix}." for note in one.notes]
+    if one.fails:
+        lines.append(f"  They have to share {one.least:,} tokens (--at-least).")
+    return "\n".join(lines)
+
+
+def _lint_one(path: Path, outline: Outline, at_least: int, *, as_json: bool) -> int:
+    found = warnings(outline)
+    ok = not any(one.tokens_before < at_least for one in found)
+    if as_json:
+        told = [_warned(one) for one in found]
+        click.echo(json.dumps({"file": str(path), "ok": ok, "warnings": told}))
+    elif not found:
+        click.echo(f"{path}: nothing in tools and system prompt looks as if it changed each time.")
+    else:
+        lines = [
+            f"{shown(one.level, one.place, one.char)}: looks like a {one.kind}: {one.text!r}"
+            for one in found
+        ]
+        click.echo("\n".join([f"{path}: what looks as if it changed each time:", *lines]))
+    return OK if ok else FINDING
+
+
+def _warned(one: Warned) -> dict[str, Any]:
+    place = shown(one.level, one.place, one.char)
+    where = {"level": one.level.value, "place": list(one.place), "char": one.char, "shown": place}
+    return {"where": where, "kind": one.kind, "text": one.text, "tokens_before": one.tokens_before}

@@ -1,0 +1,1 @@
+"""From flags to a running proxy: config, processes, sockets, signals."""

@@ -1,0 +1,1 @@
+"""The semantic tier within the proxy."""

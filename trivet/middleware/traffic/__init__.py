@@ -1,0 +1,1 @@
+"""The traffic log, the samples of which a person says what is right."""

@@ -1,0 +1,1 @@
+"""Where and why prompts part that could have shared a prefix."""

@@ -1,0 +1,1 @@
+"""Where breakpoints go and for how long: rules, what traffic showed, what it costs."""

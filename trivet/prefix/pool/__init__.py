@@ -1,0 +1,1 @@
+"""The pool of KV blocks: no torch, no files."""

@@ -1,0 +1,1 @@
+"""Prompts as prefix caches read them, and edits on their text."""

@@ -1,0 +1,1 @@
+"""Which replica holds a prefix, and which one is asked."""
