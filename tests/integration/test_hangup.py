@@ -53,6 +53,7 @@ def test_new_policies_hold_in_every_worker_once_the_reload_is_told(
 ) -> None:
     write(tmp_path, "acme", ACME)
     with serving(None, *JSON, "--policies", str(tmp_path), "--workers", str(workers)) as proxy:
+        until(lambda: workers == 1 or "2 of 2 ready" in str(proxy.get("/readyz", admin=True).json))
         assert proxy.chat("hello", key=GLOBEX).status == 401
         write(tmp_path, "globex", GLOBEX)
         told = hang_up(proxy)
@@ -64,6 +65,7 @@ def test_new_policies_hold_in_every_worker_once_the_reload_is_told(
 def test_a_bad_file_keeps_the_old_set_and_is_told(tmp_path: Path, workers: int) -> None:
     write(tmp_path, "acme", ACME)
     with serving(None, *JSON, "--policies", str(tmp_path), "--workers", str(workers)) as proxy:
+        until(lambda: workers == 1 or "2 of 2 ready" in str(proxy.get("/readyz", admin=True).json))
         write(tmp_path, "globex", GLOBEX, "exact: {tttl: 5}\n")
         assert hang_up(proxy)["ok"] is False
         assert "globex.yaml:4:9" in json.dumps(lines(proxy, "policies-refused")[0])

@@ -138,6 +138,11 @@ class TestReload:
         assert await made.reload() == PolicyReload(True, "none", 0)
         assert events == [PolicyReload(True, "none", 0)]
 
+    async def test_a_worker_that_did_not_confirm_is_told(self) -> None:
+        made, _, _ = fleet(reload=[{"ok": True, "version": "none", "problems": 0}])
+        said = "1 of 2 workers confirmed; reload again."
+        assert await made.reload() == PolicyReload(False, "none", 0, said)
+
     async def test_a_worker_that_kept_the_old_set_is_told(self) -> None:
         results = [{"ok": True, "version": "2", "problems": 0}]
         results.append({"ok": False, "version": "1", "problems": 3})

@@ -135,13 +135,20 @@ class FleetOperations:
         return [heard[one.id] for one in said]
 
     async def reload(self) -> PolicyReload:
-        """Read the policies again, here and in every worker, once their files are at rest."""
+        """Read the policies again, here and in every worker, once their files are at rest.
+
+        `ok` is also False where not every worker said that it has read them.
+        """
         told = asyncio.create_task(self._ask("reload"))
         result = await self._source.reload_at_rest()
         self._observer(result)
-        for answer in await told:
+        answers = await told
+        for answer in answers:
             if not answer["ok"]:
                 result = PolicyReload(**answer)
+        if result.ok and len(answers) < self._workers:
+            said = f"{len(answers)} of {self._workers} workers confirmed; reload again."
+            return PolicyReload(False, result.version, 0, detail=said)
         return result
 
     async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:

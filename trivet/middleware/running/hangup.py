@@ -53,4 +53,5 @@ async def _follow(asked: asyncio.Event, control: Reloads) -> None:
         asked.clear()
         result = await control.reload()
         # A line also where nothing is new: who sent the signal looks for one.
-        _log.info("policies-reread", asked_by="SIGHUP", ok=result.ok, in_use=result.version)
+        told = {} if result.ok else {"detail": result.detail}
+        _log.info("policies-reread", asked_by="SIGHUP", ok=result.ok, in_use=result.version, **told)
