@@ -24,7 +24,7 @@ from trivet.exact.hub import HubServer
 from trivet.exact.hub_client import HubClient
 from trivet.telemetry import Event, StoreState, ignore
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 
 class Rig(FleetRig):

@@ -15,7 +15,7 @@ from raw_http import Answer, post
 from trivet.middleware.mock_upstream.commands import in_baggage
 from trivet.middleware.mock_upstream.run import running
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 KEY = "sk-purged"
 SLOW = in_baggage("delay=3000")
 

@@ -26,7 +26,7 @@ from trivet.exact.flight import Failed, Unstored
 from trivet.exact.redis_names import Following, Names
 from trivet.telemetry import EntryRejected, Event, StoreState, ignore
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 # The claim's budget is wide where a busy test machine must not change the outcome.
 TIMES = {"claim_s": 2.0, "line_s": 2.0, "lease_s": 1.5, "ask_s": 1.0}

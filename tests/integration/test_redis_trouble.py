@@ -43,7 +43,7 @@ from trouble_rig import (
 
 from trivet.middleware.mock_upstream.commands import in_baggage
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 
 @pytest.fixture
@@ -242,6 +242,7 @@ def test_a_read_only_replica_serves_and_stores_again_once_it_is_the_master(
             assert faults(proxy) == []
 
 
+@pytest.mark.alone
 def test_a_failover_is_followed_and_costs_no_request(tmp_path: Path) -> None:
     warm = texts("warm", 20)
     with (

@@ -50,7 +50,7 @@ from trouble_rig import (
     until_stored,
 )
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 Damage = Callable[[Path], None]
 

@@ -15,7 +15,7 @@ from raw_http import connect, head, post
 
 from trivet.middleware.mock_upstream.commands import in_baggage
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.waits
 
 SLOW = """\
 upstreams:
@@ -208,6 +208,7 @@ def test_sigterm_lets_an_open_stream_end() -> None:
         assert draining.process.wait(20) == 0
 
 
+@pytest.mark.alone
 def test_two_thousand_streams_are_open_at_once() -> None:
     with serving() as crowded:
         assert crowded.mock is not None
