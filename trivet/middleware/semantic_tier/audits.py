@@ -23,6 +23,7 @@ from trivet.messages import ExactKey
 from trivet.middleware.call import Call, Note
 from trivet.middleware.dialects.texts import answer_text
 from trivet.middleware.record import Leader
+from trivet.middleware.semantic_tier.hit_log import HitLog
 from trivet.middleware.semantic_tier.label_queue import LabelQueue
 from trivet.middleware.semantic_tier.tier import Suggested
 from trivet.policies.eligibility import Eligible
@@ -50,6 +51,8 @@ class Bench:
     labels: LabelQueue | None = None
     names: DrawNames | None = None
     """Names what waits for a person; without them no person is heard."""
+    log: HitLog | None = None
+    """Where people see the hits that wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,10 @@ class Audits:
             return ""
         calibration = digest_of(policy.measured)
         draw = drawn(book, calibration, _at(call, looked), near.record.id, time.time())
-        return names.name(call.tenant, draw)
+        name = names.name(call.tenant, draw)
+        if self._bench.log is not None:
+            self._bench.log.drawn(call.tenant, near.record.id, looked.asking.text, name)
+        return name
 
 
 def _at(call: Call, looked: Looked) -> tuple[str, str]:

@@ -24,6 +24,8 @@ from trivet.middleware.running.stores import store_url
 from trivet.middleware.semantic_tier.audits import Audits, Bench
 from trivet.middleware.semantic_tier.effective import Running
 from trivet.middleware.semantic_tier.feedback import Feedback
+from trivet.middleware.semantic_tier.hit_log import HitLog
+from trivet.middleware.semantic_tier.insight import Insight, Known
 from trivet.middleware.semantic_tier.judging import judges
 from trivet.middleware.semantic_tier.label_queue import LabelQueue
 from trivet.middleware.semantic_tier.monitor_stores import monitor_store_of
@@ -55,7 +57,7 @@ from trivet.semantic.records import (
 )
 from trivet.semantic.sqlite_records import SqliteRecords
 from trivet.semantic.tally import Rules
-from trivet.semantic.tier import Feed, SemanticTier
+from trivet.semantic.tier import Asking, Feed, Looked, SemanticTier
 from trivet.semantic.types import Embedder, Record
 from trivet.semantic.verifiers import open_chain
 from trivet.telemetry import Observer
@@ -117,9 +119,9 @@ class OpenSemantics:
         followed: Followed,
         tenants: Callable[[], Mapping[str, TenantPolicy]],
         stack: AsyncExitStack,
-        told: tuple[Feedback, Verdicts],
+        told: tuple[Feedback, Verdicts, Insight],
     ) -> None:
-        self.feedback, self.verdicts = told
+        self.feedback, self.verdicts, self.insight = told
         self._similar = similar
         self._followed = followed
         self._tenants = tenants
@@ -129,12 +131,18 @@ class OpenSemantics:
         """See `suggest.Similarity`."""
         return await self._similar.find(call, question)
 
+    async def look(self, asking: Asking) -> Looked:
+        """A lookup that nothing follows from."""
+        return await self._similar.look(asking)
+
     def learn(self, call: Call, entry: Entry) -> None:
         """See `suggest.Similarity`."""
         self._similar.learn(call, entry)
 
     async def purge(self, tenant: str, label: str | None, at: float) -> None:
         """Forget records here and in the other processes."""
+        if label is None:
+            self.insight.forget(tenant)
         await _tell(self._followed.follower, Purged(tenant, label, at))
 
     def components(self) -> tuple[Component, ...]:
@@ -240,13 +248,12 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
             around.observer,
         )
         stack.push_async_callback(engines.close)
-        monitor = await _monitor(around, stack)
-        watch = _audits(around, monitor, engines)
+        monitor, log = await _monitor(around, stack), HitLog()
+        watch = _audits(around, monitor, engines, log)
         stack.push_async_callback(watch.close)
         tier = SemanticTier(engines, index, _feed(follower), monitor.closed)
-        similar = Similar(
-            tier, around.exact, mac(around.secret, b"trivet-principal"), around.observer, watch
-        )
+        secret = mac(around.secret, b"trivet-principal")
+        similar = Similar(tier, around.exact, secret, around.observer, watch, log)
         stack.push_async_callback(similar.close)
         forget = partial(_forget, records, index)
         feedback = Feedback(index.find, forget, monitor)
@@ -255,7 +262,9 @@ async def open_tier(around: Surroundings) -> OpenSemantics:
             if policy.semantic.mode != "off":
                 engines.ready(policy.semantic)  # Begins to load.
         followed = Followed(index, follower, engines, monitor)
-        told = feedback, verdicts
+        labels = LabelQueue(state_dir(os.environ) / "labels" / "judged")
+        known = Known(index.find, around.exact, monitor, log, labels)
+        told = feedback, verdicts, Insight(known, feedback, verdicts)
         return OpenSemantics(similar, followed, around.tenants, stack.pop_all(), told)
 
 
@@ -267,7 +276,7 @@ async def _monitor(around: Surroundings, stack: AsyncExitStack) -> Monitor:
     return monitor
 
 
-def _audits(around: Surroundings, monitor: Monitor, engines: Engines) -> Audits:
+def _audits(around: Surroundings, monitor: Monitor, engines: Engines, log: HitLog) -> Audits:
     collapser, client, routing = around.way
 
     def embedder_of(policy: SemanticPolicy) -> BatchedEmbedder | None:
@@ -276,7 +285,7 @@ def _audits(around: Surroundings, monitor: Monitor, engines: Engines) -> Audits:
 
     labels = LabelQueue(state_dir(os.environ) / "labels")
     judge_of = judges(client, routing, embedder_of, around.observer)
-    bench = Bench(monitor, judge_of, labels, DrawNames(around.seal))
+    bench = Bench(monitor, judge_of, labels, DrawNames(around.seal), log)
     return Audits(Leader(client, around.exact), around.exact, collapser, bench)
 
 

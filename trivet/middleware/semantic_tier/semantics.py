@@ -22,8 +22,10 @@ from trivet.telemetry import Observer, StoreState
 
 if TYPE_CHECKING:
     from trivet.middleware.semantic_tier.feedback import Feedback
+    from trivet.middleware.semantic_tier.insight import Insight
     from trivet.middleware.semantic_tier.tier import Suggested
     from trivet.middleware.semantic_tier.verdicts import Verdicts
+    from trivet.semantic.tier import Asking, Looked
 
 FEEDBACK_PATH = "/trivet/feedback"
 _AGAIN_S = 30.0
@@ -35,6 +37,8 @@ class OpenTier(Protocol):
 
     async def find(self, call: Call, question: Question) -> Suggested | None: ...
 
+    async def look(self, asking: Asking) -> Looked: ...
+
     def learn(self, call: Call, entry: Entry) -> None: ...
 
     @property
@@ -42,6 +46,9 @@ class OpenTier(Protocol):
 
     @property
     def verdicts(self) -> Verdicts: ...
+
+    @property
+    def insight(self) -> Insight: ...
 
     async def purge(self, tenant: str, label: str | None, at: float) -> None: ...
 
@@ -82,6 +89,10 @@ class Semantics:
             return None
         return await self._tier.find(call, question)
 
+    async def look(self, asking: Asking) -> Looked | None:
+        """What would be decided about a question; None while the tier is not open."""
+        return None if self._tier is None else await self._tier.look(asking)
+
     def learn(self, call: Call, entry: Entry) -> None:
         """See `suggest.Similarity`."""
         if self._tier is not None:
@@ -101,6 +112,11 @@ class Semantics:
     def verdicts(self) -> Verdicts | None:
         """Where a person's verdicts go; None while the tier is not open."""
         return None if self._tier is None else self._tier.verdicts
+
+    @property
+    def insight(self) -> Insight | None:
+        """What people see of it; None while the tier is not open."""
+        return None if self._tier is None else self._tier.insight
 
     def components(self) -> tuple[Component, ...]:
         """For readiness: a tier in trouble costs hits, not answers."""

@@ -16,6 +16,7 @@ from trivet.middleware.call import Call
 from trivet.middleware.dialects.texts import answer_text
 from trivet.middleware.prefix_tier.prompt_record import route_of_call
 from trivet.middleware.semantic_tier.asking import asked_of, may_write, principal_of, rest_of
+from trivet.middleware.semantic_tier.hit_log import HitLog
 from trivet.middleware.status import CacheStatus
 from trivet.semantic.asked import Asked, read_asked
 from trivet.semantic.decide import Decision
@@ -71,13 +72,15 @@ class Similar:
         secret: bytes,
         observer: Observer,
         watch: Watch | None = None,
+        log: HitLog | None = None,
     ) -> None:
-        """`watch` measures while the tier runs."""
+        """`watch` measures while the tier runs, `log` keeps the last lookups for people."""
         self._tier = tier
         self._exact = exact
         self._secret = secret
         self._observe = observer
         self._watch = watch
+        self._log = log
         self._learning: set[asyncio.Task[None]] = set()
         self._standing: dict[str, str] = {}
         """Tenants that only watch though their policy says otherwise, and why; as told."""
@@ -109,6 +112,10 @@ class Similar:
             if served is not None:
                 self._watch.served(call, served)
         return served
+
+    async def look(self, asking: Asking) -> Looked:
+        """What would be decided about a question: nothing is served, learned or told."""
+        return await self._tier.look(asking)
 
     async def _served(
         self, call: Call, question: Question, asking: Asking, asked: Asked
@@ -197,18 +204,19 @@ class Similar:
         looked = call.looked
         intention = looked.intention if looked else None
         costs = call.policy.semantic.economics
-        self._observe(
-            SemanticLookup(
-                tenant=call.tenant,
-                kind=kind,
-                reason=reason,
-                intent="" if intention is None else intention.intent,
-                seconds=time.perf_counter() - began,
-                route=route_of_call(call),
-                model=call.request.model,
-                cost=0.0 if costs is None else costs.lookup_cost,
-            )
+        event = SemanticLookup(
+            tenant=call.tenant,
+            kind=kind,
+            reason=reason,
+            intent="" if intention is None else intention.intent,
+            seconds=time.perf_counter() - began,
+            route=route_of_call(call),
+            model=call.request.model,
+            cost=0.0 if costs is None else costs.lookup_cost,
         )
+        self._observe(event)
+        if self._log is not None:
+            self._log.noted(call, event)
 
 
 def _status(decision: Decision) -> CacheStatus:

@@ -1,8 +1,8 @@
 """The live layout doctor: remembers recent prompts as fingerprints, and tells when one breaks.
 
-No text is kept. Memory is bounded in bytes; what was not used longest goes first. A break is said
-where a prompt parts from an earlier one of its tenant and route, both have much in common behind
-that place, and no other earlier prompt begins as far as it.
+No text is kept but where a policy lets it be shown. Memory is bounded in bytes; what was not used
+longest goes first. A break is said where a prompt parts from an earlier one of its tenant and
+route, both have much in common behind that place, and no other earlier prompt begins as far as it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from trivet.prefix.doctor.fingerprint import Fingerprint, Looks, Maker
 from trivet.prefix.doctor.kin import Kin, beyond_look_back, kin_of
 from trivet.prefix.doctor.layout import Divergence, reading
 from trivet.prefix.doctor.places import member_at, public
+from trivet.prefix.doctor.quotes import Quote, Texts
 from trivet.prefix.doctor.remedies import Cause, caused
 from trivet.prefix.markers.rules import NOTHING, CacheRules
 from trivet.prefix.prompts.outline import Level, Outline, Place
@@ -59,6 +60,8 @@ class Finding(NamedTuple):
     """Around the place, where the policy lets it be shown."""
     part: int = -1
     """Index of the part that differs; -1 where that is not one part."""
+    quote: Quote | None = None
+    """Both prompts' text around the place, where the policy lets it be shown."""
 
 
 class Prompted(NamedTuple):
@@ -85,12 +88,22 @@ class Seen(NamedTuple):
     rules: CacheRules = NOTHING
 
 
+class _Break(NamedTuple):
+    """A break on its way to be told."""
+
+    cause: Cause
+    where: Divergence
+    kin: Kin
+    old: Fingerprint
+
+
 class _Route:
     """What is remembered of one tenant's route."""
 
     def __init__(self) -> None:
         self.recent: list[tuple[float, Fingerprint]] = []
         self.looks: dict[bytes, Looks] = {}
+        self.texts = Texts()
         self.breaks: dict[tuple[str, ...], int] = {}
         self.size = 0
 
@@ -109,7 +122,9 @@ class _Route:
     def _measure(self) -> None:
         parts = [part for _, one in self.recent for part in one.parts]
         self.looks = {part.looks.digest: part.looks for part in parts}
-        self.size = sum(looks.size for looks in self.looks.values()) + _PIECE * len(parts)
+        self.texts.keep_only(self.looks.keys())
+        looks = sum(looks.size for looks in self.looks.values())
+        self.size = looks + _PIECE * len(parts) + self.texts.size
 
 
 class Doctor:
@@ -135,6 +150,7 @@ class Doctor:
         state = self._enter(one.tenant, one.route)
         maker = Maker(self._key, state.looks, blocks=True, labels=one.keep_text)
         prompt = maker.make(one.outline)
+        state.texts.hold(prompt, one.outline if one.keep_text else None)
         found = self.note(
             Seen(one.tenant, one.route, prompt, one.usage, one.now, one.rules), one.outline
         )
@@ -153,28 +169,33 @@ class Doctor:
         lifetime = max((ttl.seconds for ttl in seen.rules.ttls), default=_DAY)
         state.drop_before(seen.now - lifetime)
         found = self._look(state, seen, outline)
+        quote = None if found is None or outline is None else _quote(state.texts, found, outline)
         self._size -= state.size
         state.keep(seen.prompt, seen.now, self._most // 4)
         self._size += state.size
         self._forget()
         if found is None:
             return None
-        cause, where, kin = found
+        cause, where, kin, _ = found
         differs = where.what == "part" and where.shared_parts < len(seen.prompt.parts)
         return Finding(
             *(seen.tenant, seen.route, where.level, where.place, where.char, cause.name),
             *(cause.told, cause.fix, where.shared_tokens, kin.lost, _count(state, cause, where)),
             part=where.shared_parts if differs else -1,
+            quote=quote,
         )
+
+    def forget(self, tenant: str) -> None:
+        """Forget all prompts of a tenant."""
+        for named in [one for one in self._routes if one[0] == tenant]:
+            self._size -= self._routes.pop(named).size
 
     def _enter(self, tenant: str, route: str) -> _Route:
         state = self._routes.setdefault((tenant, route), _Route())
         self._routes.move_to_end((tenant, route))
         return state
 
-    def _look(
-        self, state: _Route, seen: Seen, outline: Outline | None
-    ) -> tuple[Cause, Divergence, Kin] | None:
+    def _look(self, state: _Route, seen: Seen, outline: Outline | None) -> _Break | None:
         new = seen.prompt
         pairs = [(old, kin_of(old, new)) for _, old in reversed(state.recent)]
         if not pairs:
@@ -193,7 +214,7 @@ class Doctor:
             cause = cause_of(old, new, kin.where, witness)
             if cause.name != "other-message":
                 start = where.char if cause.start < 0 else cause.start
-                return cause, where._replace(char=start), kin
+                return _Break(cause, where._replace(char=start), kin, old)
             return None
         unread = seen.usage is not None and seen.usage.cache_read_tokens == 0
         return _unread(best[0], new, best[1], seen.rules) if unread else None
@@ -234,9 +255,7 @@ def place_in(
     return at, Witness(text=read.text[: high + 200] if known else read.text)
 
 
-def _unread(
-    old: Fingerprint, new: Fingerprint, kin: Kin, rules: CacheRules
-) -> tuple[Cause, Divergence, Kin] | None:
+def _unread(old: Fingerprint, new: Fingerprint, kin: Kin, rules: CacheRules) -> _Break | None:
     """Why nothing was read though the prompt begins as an earlier one did."""
     if not kin.shared:
         return None
@@ -245,12 +264,12 @@ def _unread(
     where = Divergence(last.level, last.place, 0, kin.shared, len(new.parts))
     if kin.shared < rules.min_tokens:
         told = f"{kin.shared:,} shared tokens are below the minimum of {rules.min_tokens:,}"
-        return caused("below-minimum", told), where, lost
+        return _Break(caused("below-minimum", told), where, lost, old)
     parts = min(len(old.parts), len(new.parts)) if kin.where is None else kin.where.at
     blocks = beyond_look_back(old, new, rules, parts)
     if blocks:
         told = f"{blocks} blocks since the last breakpoint: one looks back {rules.lookback}"
-        return caused("look-back", told), where, lost
+        return _Break(caused("look-back", told), where, lost, old)
     return None
 
 
@@ -263,6 +282,13 @@ def _count(state: _Route, cause: Cause, where: Divergence) -> bool:
         del state.breaks[next(iter(state.breaks))]
     state.breaks[kind] = state.breaks.get(kind, 0) + 1
     return not known
+
+
+def _quote(texts: Texts, found: _Break, outline: Outline) -> Quote | None:
+    where, at = found.where, found.where.shared_parts
+    if where.what != "part" or at >= min(len(found.old.parts), len(outline.parts)):
+        return None
+    return texts.quote(found.old.parts[at].looks.digest, outline.parts[at], where.place, where.char)
 
 
 def _around(outline: Outline, found: Finding) -> str:

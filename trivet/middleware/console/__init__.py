@@ -1,0 +1,1 @@
+"""The console: pages for operators at `/trivet/ui` on the admin port."""
