@@ -81,6 +81,15 @@ class TestCalibrate:
         found = load_calibration(out)
         assert (found.threshold, found.needed) == (None, 99)
 
+    def test_what_becomes_of_texts_in_another_script_is_told(self, tmp_path: Path) -> None:
+        output = tmp_path / "cal.json"
+        flags = ("--target-false-hits", "0.02", "-o", output, "--chain", "cosine")
+        few = run("calibrate", written(tmp_path / "few.jsonl", GOOD[:5]), *flags).output
+        assert "writing systems: none is in 20 pairs or more" in few
+        assert "(script-unseen)" in few
+        many = run("calibrate", written(tmp_path / "many.jsonl"), *flags).output
+        assert "writing systems: latin; a text in another is a miss (script-unseen)" in many
+
     def test_pairs_that_more_of_will_not_help_are_told_as_that_and_nothing_else(
         self, tmp_path: Path
     ) -> None:

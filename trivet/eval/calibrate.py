@@ -26,6 +26,7 @@ from trivet.policies.calibration import Calibration, CurvePoint, Measured
 from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.economics import Economics, worth_it
 from trivet.policies.intents import Intent
+from trivet.progress import busy
 from trivet.semantic.chain import Chain
 from trivet.semantic.fitted import FittedVerifier
 from trivet.semantic.language import language_of
@@ -33,7 +34,8 @@ from trivet.semantic.scripts import scripts_of
 
 _AUTO: tuple[ChainName, ...] = ("verifier", "cross-encoder", "rules", "cosine")
 """First what is taken where there are too few pairs to pick by, the cheapest last."""
-_TOLD_PAIRS = 20
+TOLD_PAIRS = 20
+"""Pairs from which on a writing system or a language counts as measured."""
 _CURVE = 60
 
 
@@ -90,6 +92,21 @@ def calibrate(chains: Sequence[Chain], file: PairFile, wanted: Wanted, made: dat
     parts = parted(file.pairs, promise, wanted.holdout, several=several)
     base = Chain("cosine", chains[0].embedder, gate=chains[0].gate)
     first = score_pairs(base, file.pairs, wanted.admit)
+    with busy("choosing the chain and the threshold"):
+        tried = _tried(chains, (base, first), (parts, promise), wanted)
+        picked = pick({name: _rows(ones) for name, (_, ones) in tried.items()}, parts, promise)
+        chain, scored = tried[picked.chain]
+        return _calibrated(chain, scored, parts, _About(file, wanted, made, picked))
+
+
+def _tried(
+    chains: Sequence[Chain],
+    by: tuple[Chain, Sequence[ScoredPair]],
+    how: tuple[Parts, Promise],
+    wanted: Wanted,
+) -> _Tried:
+    """What each chain makes of the pairs; `by` is the one that they were scored with first."""
+    (base, first), (parts, promise) = by, how
     tried: _Tried = {}
     if wanted.fit != "only":
         tried = {one.name: (one, rescored(one, first, wanted.admit)) for one in chains}
@@ -99,9 +116,7 @@ def calibrate(chains: Sequence[Chain], file: PairFile, wanted: Wanted, made: dat
             tried = _beside(tried, found)
         elif wanted.fit == "only":
             raise too_few(found, parts, promise)
-    picked = pick({name: _rows(ones) for name, (_, ones) in tried.items()}, parts, promise)
-    chain, scored = tried[picked.chain]
-    return _calibrated(chain, scored, parts, _About(file, wanted, made, picked))
+    return tried
 
 
 _Tried = dict[ChainName, tuple[Chain, list[ScoredPair]]]
@@ -228,9 +243,9 @@ def _intents(
 
 
 def _told(pairs: Sequence[LabelledPair], read: Callable[[str], frozenset[str]]) -> tuple[str, ...]:
-    """What at least `_TOLD_PAIRS` of the pairs show of themselves, sorted."""
+    """What at least `TOLD_PAIRS` of the pairs show of themselves, sorted."""
     counts = Counter(name for pair in pairs for name in read(f"{pair.a} {pair.b}"))
-    return tuple(sorted(name for name, count in counts.items() if count >= _TOLD_PAIRS))
+    return tuple(sorted(name for name, count in counts.items() if count >= TOLD_PAIRS))
 
 
 def _language(text: str) -> frozenset[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from trivet.eval.options import cross_encoder, cross_encoder_of
+from trivet.terminal import say, say_json
 
 FINDING = 1
 _CHAINS = ("auto", "cosine", "rules", "verifier", "fitted", "cross-encoder")
@@ -117,11 +117,11 @@ def calibrate(pairs_file: Path, output: Path, as_json: bool, **flags: Any) -> No
     made = runs.calibrated(pairs_file, chain, runs.read_wanted(**flags))
     write_whole(output, made.calibration.model_dump_json(indent=2) + "\n")
     if as_json:
-        click.echo(json.dumps(runs.calibrated_json(made)))
+        say_json(runs.calibrated_json(made))
     else:
         from trivet.eval.calibration_text import calibrated_text
 
-        click.echo(f"{calibrated_text(made)}\n\nwritten: {output}")
+        say(f"{calibrated_text(made)}\n\nwritten: {output}")
     if made.calibration.threshold is None:
         sys.exit(FINDING)
 
@@ -153,13 +153,13 @@ def score(pairs_file: Path, calibration_file: Path, as_json: bool, **flags: Any)
     pairs = load_pairs(pairs_file).pairs
     judged = runs.judged(calibration, str(calibration_file), pairs, runs.Opening(**flags))
     if as_json:
-        click.echo(json.dumps(scoring.as_json(calibration, judged)))
+        say_json(scoring.as_json(calibration, judged))
         return
     from trivet.eval.calibration_text import scored_text
 
     found = scoring.totals(judged, calibration.confidence)
     slices = scoring.by_slice(judged, calibration.confidence)
-    click.echo(scored_text(calibration, judged, found, slices))
+    say(scored_text(calibration, judged, found, slices))
 
 
 @click.command()
@@ -192,10 +192,10 @@ def compare(
 
     found = compared(old_file, new_file, pairs_file, Anew(**flags))
     if as_json:
-        click.echo(json.dumps(told(found)))
+        say_json(told(found))
     else:
         from trivet.eval.calibration_text import compared_text
 
-        click.echo(compared_text(found))
+        say(compared_text(found))
     if found.worse:
         sys.exit(FINDING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 
-from trivet.eval.calibrate import Calibrated
+from trivet.eval.calibrate import TOLD_PAIRS, Calibrated
 from trivet.eval.choose import past_help
 from trivet.eval.compare import Comparison, coverage
 from trivet.eval.counted import counted
@@ -109,8 +109,17 @@ def _how(made: Calibrated) -> str:
         lines.append(f"  {name:<14} served {same} of those, near the target")
     if calibration.fitted is not None:
         lines.append(fill(fitted_text(calibration.fitted), 79, subsequent_indent="  "))
-    lines.append(f"writing systems: {', '.join(calibration.scripts) or 'none often enough'}")
+    lines.append(fill(_scripts(calibration.scripts), 79, subsequent_indent="  "))
     return "\n".join(lines)
+
+
+def _scripts(told: Sequence[str]) -> str:
+    if told:
+        return f"writing systems: {', '.join(told)}; a text in another is a miss (script-unseen)"
+    return (
+        f"writing systems: none is in {TOLD_PAIRS} pairs or more, so a text with letters is a miss "
+        f"(script-unseen): label {TOLD_PAIRS} pairs in each system that your callers write in"
+    )
 
 
 def _part(calibration: Calibration) -> str:

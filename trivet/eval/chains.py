@@ -12,6 +12,7 @@ from trivet.errors import ConfigError, Problem
 from trivet.policies.calibration import Chain as ChainName
 from trivet.policies.fitted import Fitted
 from trivet.policies.intents import Intent
+from trivet.progress import busy
 from trivet.semantic.chain import Chain
 from trivet.semantic.types import Embedder, IntentClassifier
 
@@ -28,8 +29,9 @@ def open_eval_chain(
     `CacheError` where they are missing, and as `check_named` does."""
     check_named((chain,), cross_encoder)
     try:
-        opened = _over(_open_embedder(embedder), chain, cross_encoder, fitted)
-        return replace(opened, gate=_open_gate()) if gate else replace(opened, gate=None)
+        with busy("loading the models"):
+            opened = _over(_open_embedder(embedder), chain, cross_encoder, fitted)
+            return replace(opened, gate=_open_gate() if gate else None)
     except ImportError as error:
         raise _missing(error) from None
 
@@ -45,11 +47,13 @@ def open_eval_chains(
     """Several chains over one embedder and one gate. Raises as `open_eval_chain` does."""
     check_named(chains, cross_encoder)
     try:
-        before = _open_gate() if gate else None
-        opened = _open_embedder(embedder)
-        return [
-            replace(_over(opened, chain, cross_encoder, fitted), gate=before) for chain in chains
-        ]
+        with busy("loading the models"):
+            before = _open_gate() if gate else None
+            opened = _open_embedder(embedder)
+            return [
+                replace(_over(opened, chain, cross_encoder, fitted), gate=before)
+                for chain in chains
+            ]
     except ImportError as error:
         raise _missing(error) from None
 

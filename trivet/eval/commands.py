@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from trivet.eval import (
     replay_commands,
 )
 from trivet.eval.options import cross_encoder
+from trivet.terminal import say, say_json
 
 if TYPE_CHECKING:
     from trivet.eval.sweep_result import SweepResult
@@ -110,13 +110,13 @@ def sweep(pairs_file: Path, as_json: bool, html: Path | None, **flags: Any) -> N
 
         write_report(result, html)
     if as_json:
-        click.echo(json.dumps(sweep_result.as_json(result)))
+        say_json(sweep_result.as_json(result))
         return
     from trivet.eval.sweep_text import as_text
 
-    click.echo(as_text(result))
+    say(as_text(result))
     if html is not None:
-        click.echo(f"report: {html}")
+        say(f"report: {html}")
 
 
 def _swept(
@@ -133,6 +133,7 @@ def _swept(
     from trivet.eval.pair_files import load_pairs
     from trivet.eval.scoring import score_pairs
     from trivet.eval.sweep_result import Subject, summarise
+    from trivet.progress import busy
 
     check_named((chain_name,), cross_encoder)
     check_used((chain_name,), cross_encoder)
@@ -149,7 +150,8 @@ def _swept(
         dropped=None if admit is None else dropped(scored, admit),
         notes=file.notes,
     )
-    return summarise(subject, scored, **how)
+    with busy("sweeping the thresholds"):
+        return summarise(subject, scored, **how)
 
 
 calibration_commands.register(eval_group)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from trivet.terminal import say, say_json
 
 if TYPE_CHECKING:
     from trivet.eval.worked import Worked
@@ -45,7 +46,10 @@ def register(group: click.Group) -> None:
 def _tell(worked: Worked, as_json: bool) -> None:
     from trivet.eval.worked import as_text
 
-    click.echo(json.dumps(worked.data) if as_json else as_text([worked]))
+    if as_json:
+        say_json(worked.data)
+    else:
+        say(as_text([worked]))
 
 
 @click.group(invoke_without_command=True)
@@ -62,9 +66,9 @@ def economics(context: click.Context, as_json: bool) -> None:
     worked = examples()
     if as_json:
         listed = [{"name": one.name, "title": one.title, **one.data} for one in worked]
-        click.echo(json.dumps(listed))
+        say_json(listed)
     else:
-        click.echo(as_text(worked))
+        say(as_text(worked))
 
 
 @economics.command("agent-step")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
+
+from trivet.terminal import say, say_json
 
 
 def register(group: click.Group) -> None:
@@ -36,6 +37,6 @@ def gate(texts_file: Path, opened: str, no_vectors: bool, as_json: bool) -> None
     rows = read_texts(texts_file)
     judged = gate_rows(rows, read_intents(opened), use_vectors=not no_vectors)
     if as_json:
-        click.echo(json.dumps([one.data for one in judged]))
+        say_json([one.data for one in judged])
     else:
-        click.echo(as_table(judged))
+        say(as_table(judged))

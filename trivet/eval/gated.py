@@ -14,6 +14,7 @@ from trivet.eval.counted import counted
 from trivet.eval.findings import refusal_of
 from trivet.eval.side_by_side import one_line
 from trivet.policies.intents import Intent
+from trivet.progress import busy, watched
 from trivet.semantic.types import Intention
 
 _BATCH = 64
@@ -102,9 +103,11 @@ def gate_rows(
     if use_vectors and rows:
         from trivet.semantic.embedders import open_embedder
 
-        embedder = open_embedder("default")
+        with busy("loading the models"):
+            embedder = open_embedder("default")
     judged: list[Judged] = []
-    for start in range(0, len(rows), _BATCH):
+    starts = range(0, len(rows), _BATCH)
+    for start in watched(starts, len(starts), "judging"):
         batch = rows[start : start + _BATCH]
         texts = [_whole(row.text) for row in batch]
         vectors = None if embedder is None else embedder.embed(texts)

@@ -13,6 +13,7 @@ import click
 
 from trivet.eval.counted import counted
 from trivet.eval.options import cross_encoder_of
+from trivet.terminal import say
 
 if TYPE_CHECKING:
     from trivet.eval.candidates import Candidate
@@ -119,7 +120,7 @@ def label(
     else:
         pairs = _sampled(wanted, labels) if queue is None else _waiting(queue, wanted, labels)
         if not pairs:
-            click.echo("No pair is left to label.", err=True)
+            say("No pair is left to label.", err=True)
         elif sheet is not None:
             _write_out(sheet, pairs)
         elif judge is not None and judge_labels:
@@ -149,23 +150,23 @@ def _send(queue: Queue, labels: LabelFile, pairs_file: Path, admin: tuple[str, s
     from trivet.eval.verdicts import SentFile, given, send, sentence
 
     if not queue.waiting:
-        click.echo("No hit in the queue waits for you: its judge is not `person`.", err=True)
+        say("No hit in the queue waits for you: its judge is not `person`.", err=True)
         return
     sent = SentFile(pairs_file.with_name(f"{pairs_file.name}.sent"))
     verdicts, unsure = given(queue.waiting, labels.labels, sent)
     told = f" ({counted(unsure, 'hit')} with `?` left out)" if unsure else ""
     if not verdicts:
-        click.echo(f"No verdict is left to send{told}.")
+        say(f"No verdict is left to send{told}.")
         return
     url, key = admin
     outcomes = send(url, key or "", verdicts, sent)
     count = counted(len(verdicts), "verdict")
-    click.echo(f"{count} sent to {url}{told}: {sentence(outcomes)}.")
+    say(f"{count} sent to {url}{told}: {sentence(outcomes)}.")
 
 
 def _waiting(queue: Queue, wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
     for note in queue.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     return [pair for pair in queue.pairs if pair.id not in labels.labels][: wanted.count]
 
 
@@ -206,16 +207,16 @@ def _sampled(wanted: _Wanted, labels: LabelFile) -> list[Candidate]:
     from trivet.eval.candidates import Gate, find_candidates, stratified
     from trivet.eval.chains import open_eval_chain
     from trivet.eval.memo import Memo
-    from trivet.eval.progress import watched
     from trivet.eval.remembered import remembered
     from trivet.eval.traffic_files import open_traffic
     from trivet.policies.intents import Intent
+    from trivet.progress import watched
 
     files = open_traffic(wanted.logs)
     for note in files.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     if not files.texts:
-        click.echo("No question's text is recorded (semantic.store_text is off).", err=True)
+        say("No question's text is recorded (semantic.store_text is off).", err=True)
         return []
     chain = open_eval_chain(
         wanted.embedder,
@@ -238,8 +239,8 @@ def _session(pairs: Sequence[Candidate], labels: LabelFile, near: float) -> None
 
     width = shutil.get_terminal_size().columns
     with keyboard() as key:
-        done = ask(pairs, labels, near, Terminal(key, click.echo, width, "[{}]".format))
-    click.echo(f"{done.labelled} labelled, {done.left} left of this sample.")
+        done = ask(pairs, labels, near, Terminal(key, say, width, "[{}]".format))
+    say(f"{done.labelled} labelled, {done.left} left of this sample.")
 
 
 def _write_out(sheet: Path, pairs: Sequence[Candidate]) -> None:
@@ -247,7 +248,7 @@ def _write_out(sheet: Path, pairs: Sequence[Candidate]) -> None:
 
     write_sheet(sheet, pairs)
     count = counted(len(pairs), "pair")
-    click.echo(f"{count} in {sheet}: fill in `same` with s, d or ?, and run this again.")
+    say(f"{count} in {sheet}: fill in `same` with s, d or ?, and run this again.")
 
 
 def _read_back(sheet: Path, labels: LabelFile, near: float) -> None:
@@ -259,25 +260,25 @@ def _read_back(sheet: Path, labels: LabelFile, near: float) -> None:
         labels.add(pair, answer, "person", near)
     known = len(filled) - len(new)
     before = counted(known, "was", "were")
-    click.echo(f"{counted(len(new), 'label')} read from {sheet}; {before} known already.")
+    say(f"{counted(len(new), 'label')} read from {sheet}; {before} known already.")
 
 
 def _judge_labels(judge: Judge, pairs: Sequence[Candidate], labels: LabelFile, near: float) -> None:
-    from trivet.eval.progress import watched
+    from trivet.progress import watched
 
     for pair in watched(pairs, len(pairs), "judging"):
         labels.add(pair, judge.says(pair.a, pair.b), "judge", near)
-    click.echo(f"{counted(len(pairs), 'pair')} labelled by {judge.name}.")
+    say(f"{counted(len(pairs), 'pair')} labelled by {judge.name}.")
 
 
 def _report(judge: Judge, labels: LabelFile) -> None:
     """Ask the judge about every pair that a person labelled, and say how far the two agree."""
     from trivet.eval.judge import agreement
-    from trivet.eval.progress import watched
+    from trivet.progress import watched
 
     persons = [one for one in labels.labels.values() if one.by == "person"]
     if not persons:
-        click.echo("No pair has a person's label: there is nothing to compare the judge with.")
+        say("No pair has a person's label: there is nothing to compare the judge with.")
         return
     answers: list[tuple[Answer, Answer]] = []
     for one in watched(persons, len(persons), "judging"):
@@ -286,7 +287,7 @@ def _report(judge: Judge, labels: LabelFile) -> None:
     found = agreement(answers)
     share = "-" if found.agreement is None else f"{found.agreement:.1%}"
     kappa = "not defined" if found.kappa is None else f"{found.kappa:.3f}"
-    click.echo(
+    say(
         f"judge {judge.name} and person on {counted(found.pairs, 'pair')}: agreement {share}, "
         f"Cohen's kappa {kappa}\n"
         f"  both same {found.both_same}, both different {found.both_different}, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trivet.eval.counted import counted
+from trivet.terminal import say, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +112,7 @@ def replay(logs: tuple[Path, ...], as_json: bool, state_file: Path | None, **fla
     try:
         _play(files, how, chain, (tally, span), state_file)
     except KeyboardInterrupt:
-        click.echo(_interrupted(tally.total.requests, len(files), state_file), err=True)
+        say(_interrupted(tally.total.requests, len(files), state_file), err=True)
         sys.exit(_INTERRUPTED)
     calibration = how.policy.measured
     if chain is None or calibration is None or calibration.fingerprint != chain.fingerprint:
@@ -127,8 +127,10 @@ def replay(logs: tuple[Path, ...], as_json: bool, state_file: Path | None, **fla
         span_s=span[1] - span[0],
         notes=(*files.notes, *_notes(files, how, chain), *_failures(tally)),
     )
-    told = json.dumps(replay_result.as_json(result)) if as_json else replay_text.as_text(result)
-    click.echo(told)
+    if as_json:
+        say_json(replay_result.as_json(result))
+    else:
+        say(replay_text.as_text(result))
 
 
 def _how(
@@ -181,8 +183,8 @@ def _play(
     import asyncio
 
     from trivet.eval.memo import Memo
-    from trivet.eval.progress import watched
     from trivet.eval.remembered import remembered
+    from trivet.progress import watched
 
     rows = watched(files, len(files), "replaying")
     if chain is None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from trivet.errors import EmbedderError
 from trivet.eval.pairs import LabelledPair
-from trivet.eval.progress import watched
 from trivet.policies.intents import Intent
+from trivet.progress import watched
 from trivet.semantic.chain import Chain
 from trivet.semantic.types import Embedder, Intention, TextPair, Verdict
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
+from trivet.terminal import plain_lines
+
 
 class Word(NamedTuple):
     """A word of one text. `differs`: the other text has another, or none, in its place."""
@@ -38,10 +40,7 @@ def shown(text: str) -> str:
 
     White space stays, but for what is no space, tab or line feed.
     """
-    return "".join(
-        one if one.isprintable() or one in " \t\n" else one.encode("unicode_escape").decode()
-        for one in text
-    )
+    return plain_lines(text)
 
 
 def one_line(text: str) -> str:

@@ -29,6 +29,7 @@ twice as long to read, and a hit pays for that each time."""
 _WORTH_KEEPING = 0.8
 """Kept only at this fraction of the plain size or less."""
 _LEVEL = 1
+_APIS = {api.value: api for api in Api}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def decode(raw: bytes, tenant: str, key: ExactKey, seal: Seal) -> Entry | Reject
         return Rejected("mac")
     try:
         return _unpack(data, tenant, key)
-    except (ValueError, TypeError, IndexError, zlib.error):
+    except (ValueError, TypeError, LookupError, zlib.error):
         return Rejected("corrupt")
 
 
@@ -103,7 +104,7 @@ def _unpack(data: bytes, tenant: str, key: ExactKey) -> Entry:
     return Entry(
         key=key,
         tenant=tenant,
-        api=Api(api),
+        api=_APIS[api],
         canonical=texts[:split],
         body=texts[split:],
         model=model,

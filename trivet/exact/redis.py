@@ -25,6 +25,7 @@ from trivet.exact.purges import Changes, Purge, key_label, seal_purge, unseal_pu
 from trivet.exact.redis_client import Link, connect, translated
 from trivet.exact.redis_keep import Housekeeping
 from trivet.exact.redis_purged import KnownPurges
+from trivet.exact.redis_secret import SecretMark
 from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, StoreStats
 from trivet.exact.store_url import Address
@@ -83,7 +84,10 @@ class RedisStore:
         self._slots = asyncio.Semaphore(_WRITERS)
         shared = b"trivet:{%b}:" % seal.pseudonym("").hex().encode()
         self._feed = (shared + b"z", shared + b"n")
-        self._keep = Housekeeping(self._command, self._script, shared, most, clock)
+        self._secret = SecretMark(self._script, seal.mark, observer)
+        self._keep = Housekeeping(
+            self._command, self._script, shared, most, clock, self._secret.leave
+        )
 
     async def get(self, tenant: str, key: ExactKey) -> Entry | None:
         """See `ExactStore.get`. Reads of one event-loop tick are one MGET."""
@@ -199,6 +203,7 @@ class RedisStore:
         """See `ExactStore.ready`. Also refuses a Redis that may evict what guards the entries."""
         await self._mget([self._feed[1]])
         await self._keep.check_policy()
+        await self._secret.leave()
 
     async def close(self) -> None:
         """See `ExactStore.close`."""

@@ -33,12 +33,15 @@ class Housekeeping:
         shared: bytes,
         most: Bound,
         clock: Callable[[], float],
+        also: Callable[[], Awaitable[None]],
     ) -> None:
+        """`also` is done in each round too."""
         self._command = command
         self._script = script
         self._shared = shared
         self._most = most
         self._clock = clock
+        self._also = also
         self._touched: dict[bytes, set[bytes]] = {}
         self._count = 0
         self._registered: dict[bytes, float] = {}
@@ -104,6 +107,7 @@ class Housekeeping:
         while True:
             await asyncio.sleep(_TICK_S)
             with suppress(StoreError):
+                await self._also()
                 await self._flush()
                 if await self._command("SET", self._shared + b"sweep", b"1", "NX", "EX", _SWEEP_S):
                     await self.sweep()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from trivet.exact.entry import Entry
 from trivet.exact.purge_times import PurgeTimes
 from trivet.messages import ExactKey
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """How much one tenant may keep in a store; None is no bound of its own."""
 
     entries: int | None = None
