@@ -152,3 +152,11 @@ def test_the_images_files_are_in_the_repository() -> None:
     for line in own:
         for name in line.split()[1:-1]:
             assert (DEPLOY.parent / name).exists(), name
+
+
+def test_the_shipped_redis_evicts_nothing_that_guards_the_answers() -> None:
+    """Trivet refuses an `allkeys-*` policy, which may forget what was purged."""
+    composed = COMPOSE["services"]["redis"]["command"]
+    pod = named("StatefulSet", "redis")["spec"]["template"]["spec"]
+    for command in (composed, pod["containers"][0]["args"]):
+        assert command[command.index("--maxmemory-policy") + 1] == "volatile-lru"
