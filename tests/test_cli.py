@@ -173,6 +173,43 @@ class TestExplain:
         result = run("explain", str(request_file), *arguments)
         assert (result.exit_code, json.loads(result.output)["tenant"]) == (0, "acme")
 
+    def test_a_config_says_what_is_sent_to_the_upstreams_cache(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nothing is sent, so no credential has to be there; and no salt is shown."""
+        monkeypatch.delenv("ABSENT_KEY", raising=False)
+        (tmp_path / "policies").mkdir()
+        policy = {"tenant": "acme", "prefix": {"ttl": "1h", "repair": {"sort_tools": True}}}
+        (tmp_path / "policies" / "acme.yaml").write_text(json.dumps(policy))
+        upstreams = [
+            {"name": "claude", "base_url": "https://api.anthropic.com", "models": ["claude-*"],
+             "credential_env": "ABSENT_KEY"},
+            {"name": "own", "base_url": "http://127.0.0.1:1", "cache": "vllm"},
+        ]  # fmt: skip
+        config = tmp_path / "trivet.yaml"
+        config.write_text(json.dumps({"policies": "policies", "upstreams": upstreams}))
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in "ba"]
+        body = {"model": "claude-opus-4-5", "max_tokens": 9, "system": "Rules. " * 5000,
+                "tools": tools, "messages": [{"role": "user", "content": "x"}]}  # fmt: skip
+        file = tmp_path / "request.json"
+        file.write_text(json.dumps(body))
+        given = ("--config", str(config), "--tenant", "acme")
+        shown = run("explain", str(file), *given).output
+        assert "Upstream  claude" in shown
+        assert "\nanthropic: all callers of one account share" in shown
+        assert "\nbreakpoint at system for 1h\n" in shown
+        assert "\n--- as it came\n+++ as repaired\n" in shown
+        told = json.loads(run("explain", str(file), *given, "--json").stdout)
+        assert "breakpoint at system for 1h" in told["prefix"]
+        file.write_text(json.dumps({"model": "m", "messages": body["messages"]}))
+        shown = run("explain", str(file), *given).output
+        assert "\nvllm: tenants apart by salt\ncache_salt set for the tenant\n" in shown
+        assert "0000" not in shown
+
+    def test_a_config_does_not_go_with_a_running_proxy(self, request_file: Path) -> None:
+        given = ("--admin", "http://127.0.0.1:1", "--config", "trivet.yaml")
+        assert run("explain", str(request_file), *given).exit_code == USAGE
+
     @pytest.mark.parametrize("declared", [True, False])
     def test_a_tenant_that_is_not_declared_is_a_wrong_usage(
         self, request_file: Path, policies: Path, declared: bool

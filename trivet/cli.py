@@ -1,11 +1,11 @@
 """The `trivet` command: verbs only. Each imports what it needs when it runs.
 
-Exit codes: 0 fine, 1 a finding, 2 wrong usage or config, or a model that is not there.
+Exit codes: 0 fine, 1 a finding, 2 wrong usage or config, or a model that is not there, 130 after
+Ctrl-C (of servers: 0, once they have drained).
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
@@ -17,14 +17,19 @@ import click
 
 from trivet.errors import CacheError, ConfigError, EmbedderError
 from trivet.eval.commands import eval_group
+from trivet.middleware.deployment_doctor.commands import doctor
+from trivet.middleware.first_steps.commands import completion, init_command
 from trivet.middleware.prefix_commands.commands import prefix_group
 from trivet.middleware.prefix_commands.warm_commands import warm
 from trivet.prefix.engine.commands import engine_group
+from trivet.terminal import say, say_json
 
 if TYPE_CHECKING:
     from trivet.middleware.running.engine_process import EngineCommand
 
 FINDING, USAGE = 1, 2
+INTERRUPTED = 130
+"""As shells have it: 128 and the signal's number."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 
@@ -35,12 +40,16 @@ class _Told(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            # A prompt turns Ctrl-C into Abort. The terminal shows `^C` in the same line.
+            say("\ninterrupted", err=True)
+            sys.exit(INTERRUPTED)
         except ConfigError as error:
             for problem in error.problems:
-                click.echo(f"error: {problem}", err=True)
+                say(f"error: {problem}", err=True)
             sys.exit(USAGE)
         except CacheError as error:
-            click.echo(f"error: {error}", err=True)
+            say(f"error: {error}", err=True)
             # Without its model a command measured nothing, so it has found nothing either.
             sys.exit(USAGE if isinstance(error, EmbedderError) else FINDING)
         except ModuleNotFoundError as error:
@@ -48,7 +57,7 @@ class _Told(click.Group):
                 raise
             # Where Trivet is installed, from a clone or a wheel, pip adds what this names.
             extra = "pip install 'trivet[semantic,report]'"
-            click.echo(f"error: {error.name} is not installed: {extra}", err=True)
+            say(f"error: {error.name} is not installed: {extra}", err=True)
             sys.exit(USAGE)
 
 
@@ -157,7 +166,7 @@ def check(directory: Path | None, config_file: Path | None, schema: bool, as_jso
     from trivet.middleware.explain import inspect
 
     if schema:
-        click.echo(inspect.schema())
+        say(inspect.schema())
     elif directory is None and config_file is None:
         raise click.UsageError("Give the DIRECTORY of the policy files.")
     else:
@@ -167,6 +176,12 @@ def check(directory: Path | None, config_file: Path | None, schema: bool, as_jso
 @main.command()
 @click.argument("request_file", type=click.Path(path_type=Path))
 @click.option("--policies", type=click.Path(path_type=Path), help="Directory of policy files.")
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Server config file: its upstreams, and its policies without --policies.",
+)
 @click.option("--tenant", help="Explain as this tenant, without its credential.")
 @click.option("--admin", metavar="URL", help="Ask the running proxy behind this admin port.")
 @click.option("--admin-key", envvar="TRIVET_ADMIN_KEY", help="[env: TRIVET_ADMIN_KEY]")
@@ -179,7 +194,9 @@ def explain(
 
     if admin is not None:
         if any(given.values()):
-            raise click.UsageError("--admin asks the proxy: leave --policies and --tenant out.")
+            raise click.UsageError(
+                "--admin asks the proxy: leave --policies, --config and --tenant out."
+            )
         sys.exit(inspect.explain_running(request_file, admin, admin_key, as_json=as_json))
     sys.exit(inspect.explain(request_file, as_json=as_json, **given))
 
@@ -193,12 +210,12 @@ def keygen(as_json: bool) -> None:
     made = new_key()
     key, digest = made.key, made.sha256
     if as_json:
-        click.echo(json.dumps({"key": key, "sha256": digest}))
+        say_json({"key": key, "sha256": digest})
         return
-    click.echo(f"key:     {key}")
-    click.echo(f"sha256:  {digest}")
-    click.echo("Give the key to the caller; it is not kept. Put the sha256 into the policy file:")
-    click.echo(f"  credentials:\n    - sha256: {digest}")
+    say(f"key:     {key}")
+    say(f"sha256:  {digest}")
+    say("Give the key to the caller; it is not kept. Put the sha256 into the policy file:")
+    say(f"  credentials:\n    - sha256: {digest}")
 
 
 @main.command()
@@ -212,17 +229,19 @@ def keygen(as_json: bool) -> None:
 def purge(tenant: str, admin: str, admin_key: str | None, as_json: bool, **which: Any) -> None:
     """Forget stored answers of a tenant in every process of a running proxy."""
     from trivet.middleware.admin.client import AdminClient
+    from trivet.progress import busy
 
     if sum(value is not None for value in which.values()) > 1:
         raise click.UsageError("Give one of --tag, --version and --key, or none of them.")
     if "=" not in (which["version"] or "="):
         raise click.UsageError("--version: give NAME=VALUE, as in --version prompt=7.")
-    count = AdminClient(admin, admin_key).purge(tenant, **which)
+    with busy("purging"):
+        count = AdminClient(admin, admin_key).purge(tenant, **which)
     if as_json:
-        click.echo(json.dumps({"purged": count}))
+        say_json({"purged": count})
     else:
         answers = "1 stored answer" if count == 1 else f"{count} stored answers"
-        click.echo(f"{answers} of {tenant} deleted{_why_none(which) if count == 0 else ''}.")
+        say(f"{answers} of {tenant} deleted{_why_none(which) if count == 0 else ''}.")
 
 
 def _why_none(which: Mapping[str, str | None]) -> str:
@@ -234,6 +253,9 @@ def _why_none(which: Mapping[str, str | None]) -> str:
     return "" if any(which.values()) else ": no tenant of that name has any here"
 
 
+main.add_command(init_command)
+main.add_command(doctor)
+main.add_command(completion)
 main.add_command(engine_group)
 main.add_command(eval_group)
 main.add_command(prefix_group)

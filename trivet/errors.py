@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trivet.terminal import plain_lines
+
 
 class CacheError(Exception):
     """Base of everything that Trivet raises on purpose."""
@@ -36,10 +38,7 @@ class Problem:
         place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         told = ": ".join(filter(None, (place, self.field, self.message)))
         # A field's name may be the file's own word: nothing in it steers a terminal.
-        return "".join(
-            one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
-            for one in told
-        )
+        return plain_lines(told)
 
 
 class ConfigError(CacheError):

@@ -23,6 +23,9 @@ class Api(StrEnum):
     EMBEDDINGS = "embeddings"
     MESSAGES = "messages"
 
+    # An enum's own hash is a Python function, and not that of the text which it equals.
+    __hash__ = str.__hash__
+
 
 class Scope(NamedTuple):
     """Whose answer this is. `tenant` comes from the credential, `user` only where policy says."""

@@ -158,6 +158,14 @@ PREFIX_FAILURES = Metric(
     ("upstream",),
 )
 
+PREFIX_PINGS = Metric(
+    "trivet_prefix_keep_warm_total",
+    "counter",
+    "Prefixes of tenants with a budget for pings (prefix.keep_warm) by what became of them: ping, "
+    "or the reason why none was sent.",
+    ("tenant", "reason"),
+)
+
 PREFIX_BREAKS = Metric(
     "trivet_prefix_breaks_total",
     "counter",
@@ -187,16 +195,18 @@ PREFIX_UNSEEN = Metric(
 MODEL_TOKENS = Metric(
     "trivet_model_tokens_total",
     "counter",
-    "Tokens of answers that models gave, by tenant, route, model and kind (input, output, "
-    "cache_read, cache_write, cache_write_long); input holds cache reads and writes, cache_write "
-    "holds cache_write_long. Calls that a cache made for its own ends are in it.",
-    ("tenant", "route", "model", "kind"),
+    "Tokens of answers that models gave, by tenant, route, model, purpose (request, or an end of a "
+    "cache's own: audit, judge, keep-warm, warm) and kind (input, output, cache_read, "
+    "cache_write, cache_write_long); input holds cache reads and writes, cache_write holds "
+    "cache_write_long.",
+    ("tenant", "route", "model", "purpose", "kind"),
 )
 MONEY = Metric(
     "trivet_money_usd_total",
     "counter",
     "US dollars by tenant, route, model and post: spent, saved-exact, saved-semantic, "
-    "saved-prefix, and what the caches cost (prefix-writes, audit, judge, keep-warm, lookup). "
+    "saved-prefix, and what the caches cost (prefix-writes, audit, judge, keep-warm, warm, "
+    "lookup). "
     "prefix-writes is part of spent; each other dollar is in one post only.",
     ("tenant", "route", "model", "post"),
 )
@@ -266,6 +276,7 @@ METRICS: tuple[Metric, ...] = (
     REPLICA_UP,
     PREFIX_ISOLATED,
     PREFIX_FAILURES,
+    PREFIX_PINGS,
     PREFIX_BREAKS,
     PREFIX_LOST,
     PREFIX_TOKENS,

@@ -32,9 +32,9 @@ _SHORT = 4096
 _MOST_MASKED = 64
 """Lines that begin as `Upgrade` does and are looked at in one read: a body can be full of them."""
 _UPGRADE = re.compile(rb"\n[uU][pP][gG][rR][aA][dD][eE]")
-_LINE = re.compile(rb"\n(?:\r\n|[uU][pP][gG][rR][aA][dD][eE])")
-_LINE_FEED = 10
+_END = b"\n\r\n"
 _NAME = b"upgrade"
+_OFFER = b"\nupgrade"
 _MASKED = b"upgrad*"
 
 
@@ -119,12 +119,10 @@ class CheckedHeads(HttpToolsProtocol):
         cycle = self.cycle
         if cycle is not None and cycle.more_body and seen.find(b"\n") < 0:
             return False, 0
-        found = _LINE.search(seen)
-        if found is None:
-            return False, len(seen)
-        end = found.end()
-        if seen[end - 1] != _LINE_FEED:
-            return True, len(seen)
+        at = seen.find(_END)
+        if at < 0 or _offers(seen[:at]):
+            return at >= 0 or _offers(seen), len(seen)
+        end = at + len(_END)
         if seen.find(b"\n", end) < 0:
             return False, end
         return _UPGRADE.search(seen, end - 1) is not None, len(seen)
@@ -242,6 +240,13 @@ def fault_of_head(version: str, headers: list[tuple[bytes, bytes]]) -> Fault | N
         # RFC 9112 section 6.1: whoever passed it on may have read another end of the body.
         return _CODING
     return None
+
+
+def _offers(head: bytes) -> bool:
+    """Whether a line of it begins as `Upgrade` does."""
+    if len(head) > _SHORT:
+        return _UPGRADE.search(head) is not None
+    return _OFFER in head.lower()
 
 
 def _open_name(seen: bytes) -> bytes:

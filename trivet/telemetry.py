@@ -51,6 +51,8 @@ class RequestDone(NamedTuple):
     """What the caller was sent; the id that it may complain with is among them."""
     route: str = ""
     """What the request's route is called, as in `ModelCall`; empty where it was not read."""
+    purpose: Literal["request", "warm"] = "request"
+    """`warm` fills the caches before anybody asks: no hit of it saved anybody anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +71,7 @@ class StoreState:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOperation:
+class StoreOperation(NamedTuple):
     """One store call ended. `outcome` is `hit`, `miss`, `ok`, or a StoreError's reason."""
 
     store: str
@@ -190,6 +191,18 @@ class PrefixFailed:
     first: bool
 
 
+class PrefixPing(NamedTuple):
+    """A prefix was kept warm by a ping, or was not, and why."""
+
+    tenant: str
+    upstream: str
+    model: str
+    reason: str
+    """One of `trivet.middleware.prefix_tier.warmth.WHY`; `ping` where one was sent."""
+    new: bool
+    """It is another state of the tenant's at this upstream and model than before."""
+
+
 class PrefixBreak(NamedTuple):
     """A prompt parted from an earlier one sooner than it had to. Tokens are estimated."""
 
@@ -212,14 +225,17 @@ class PrefixBreak(NamedTuple):
 
 
 class PrefixUse(NamedTuple):
-    """A model call ended: its prompt's tokens as the upstream counted them, 0 where unknown."""
+    """Model calls of one route ended since it was told last: their prompts' tokens as the upstream
+    counted them."""
 
     tenant: str
     route: str
     tokens: int
     cached: int
-    unseen: bool
-    """The layout doctor was too busy to look at it."""
+    unseen: int
+    """Calls that the layout doctor was too busy to look at."""
+    calls: int = 1
+    """Calls whose tokens are known."""
 
 
 class ModelCall(NamedTuple):
@@ -237,7 +253,7 @@ class ModelCall(NamedTuple):
     upstream: str
     usage: Usage | None
     """None where the answer did not say, or what it said cannot be true."""
-    purpose: Literal["request", "audit", "judge", "keep-warm"] = "request"
+    purpose: Literal["request", "audit", "judge", "keep-warm", "warm"] = "request"
     """`request` is a caller's; the others a cache makes for its own ends."""
 
 
@@ -275,6 +291,7 @@ Event = (
     | ReplicaChanged
     | PrefixProbed
     | PrefixFailed
+    | PrefixPing
     | ModelCall
     | Flood
     | FloodShed

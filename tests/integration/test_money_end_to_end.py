@@ -120,6 +120,41 @@ def test_every_way_through_the_proxy_is_counted_once_and_priced() -> None:
         assert stats["flood"]["load"] == 1.0
 
 
+def test_what_warms_is_the_caches_cost_and_its_hits_save_nothing() -> None:
+    """Only whoever asks afterwards was saved anything, and only what it would have cost."""
+    with (
+        behind("anthropic") as proxy,
+        anthropic.Anthropic(api_key="k", base_url=proxy.url, max_retries=0) as client,
+    ):
+
+        def ask(**headers: str) -> Any:
+            messages: Any = [{"role": "user", "content": "one"}]
+            given: dict[str, Any] = {"system": RULES, "max_tokens": 64, **FIXED}
+            return client.messages.with_raw_response.create(
+                model="claude-opus-5",
+                messages=messages,
+                extra_headers={**VERSION, **headers},
+                **given,
+            )
+
+        def posts() -> dict[str, float]:
+            return booked(proxy, "trivet_money_usd_total", model="claude-opus-5")
+
+        usage = ask(**{"trivet-purpose": "warm"}).parse().usage
+        settled(proxy, "output", usage.output_tokens)
+        warmed = posts()
+        assert warmed.keys() == {"warm"}
+        again = [ask(**{"trivet-purpose": "warm"}).headers["cache-status"] for _ in range(3)]
+        assert all("; hit" in one for one in again)
+        assert posts() == warmed
+        assert all("; hit" in ask().headers["cache-status"] for _ in range(2))
+        assert posts() == pytest.approx({**warmed, "saved-exact": 2 * warmed["warm"]})
+        total = proxy.get("/trivet/stats", admin=True).json["money"]["total"]
+        assert total["net-saved"] == pytest.approx(warmed["warm"])
+        with pytest.raises(anthropic.BadRequestError, match="Trivet-Purpose"):
+            ask(**{"trivet-purpose": "free"})
+
+
 def test_openai_s_streams_are_counted_with_and_without_the_callers_asking() -> None:
     with (
         behind("openai") as proxy,

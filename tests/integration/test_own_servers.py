@@ -152,6 +152,17 @@ class TestLlamaServer:
             assert made.ask("globex", "Where is my bag?")[1] == 0
             assert made.ask("acme", "Where is it?")[1] == 0
 
+    def test_two_proxies_on_one_server_both_find_out_that_it_is_safe(self, tmp_path: Path) -> None:
+        port = free_port()
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+        with (
+            started(llama_server(port, "--cache-ram", "0"), port, tmp_path) as server,
+            fleet([server], tmp_path / "one", "llamacpp", slots=2) as one,
+            fleet([server], tmp_path / "two", "llamacpp", slots=2) as two,
+        ):
+            assert [one.await_probe(), two.await_probe()] == ["isolated"] * 2
+
     def test_one_tenant_alone_may_use_it_as_it_is(self, tmp_path: Path) -> None:
         port = free_port()
         with (

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anthropic
+import httpx2
 import pytest
 from proxy import Proxy, serving
 
@@ -19,15 +20,15 @@ RULES = "Answer in one word. " * 1_000
 
 
 @contextmanager
-def deployment(folder: Path, wait: float) -> Iterator[Proxy]:
+def deployment(folder: Path, wait: float, provider: str = "anthropic") -> Iterator[Proxy]:
     folder.mkdir(exist_ok=True)
     for name in ("acme", "globex"):
         (folder / f"{name}.yaml").write_text(
             f"tenant: {name}\ncredentials:\n  - sha256: {key_hash(f'sk-{name}')}\n"
             f"prefix: {{fan_out: {{wait: {wait}}}}}\n"
         )
-    with running(provider="anthropic") as (url, _):
-        upstream = {"name": "claude", "base_url": url, "cache": "anthropic"}
+    with running(provider=provider) as (url, _):
+        upstream = {"name": "claude", "base_url": url, "cache": provider}
         config = json.dumps({"upstreams": [upstream]})
         with serving(None, "--policies", str(folder), config=config) as proxy:
             yield proxy
@@ -69,3 +70,26 @@ def test_tenants_do_not_wait_for_each_other(tmp_path: Path) -> None:
     with deployment(tmp_path / "policies", 10) as proxy:
         found = asyncio.run(at_once(proxy, *["sk-acme", "sk-globex"] * 3))
     assert sum(written > 0 for _, written in found) == 2
+
+
+@pytest.mark.parametrize(("wait", "writes"), [(0, 6), (10, 1)])
+def test_it_holds_on_bedrocks_own_api_too(tmp_path: Path, wait: float, writes: int) -> None:
+    async def one(client: httpx2.AsyncClient, number: int) -> int:
+        body = {
+            "system": [{"text": RULES}],
+            "messages": [{"role": "user", "content": [{"text": f"question {number}"}]}],
+        }
+        reply = await client.post(
+            "/model/anthropic.claude-opus-5-v1:0/converse",
+            json=body,
+            headers={"authorization": "Bearer sk-acme", "x-mock": "delay=300"},
+        )
+        return int(reply.json()["usage"]["cacheWriteInputTokens"])
+
+    async def together(url: str) -> list[int]:
+        async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+            return await asyncio.gather(*(one(client, number) for number in range(6)))
+
+    with deployment(tmp_path / "p", wait, "bedrock") as proxy:
+        written = asyncio.run(together(proxy.url))
+    assert sum(map(bool, written)) == writes

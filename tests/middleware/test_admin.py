@@ -31,6 +31,8 @@ class FakeControl:
         self.fails: Exception | None = None
         self.slow = 0.0
         self.reloaded = PolicyReload(True, "v2", 0)
+        self.draining = False
+        self.told: dict[str, list[Any]] = {}
 
     async def ready(self) -> Readiness:
         await asyncio.sleep(self.slow)
@@ -59,9 +61,19 @@ class FakeControl:
         self._act("reload")
         return self.reloaded
 
-    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-        self._act("explain", path, dict(headers), body)
+    async def explain(
+        self, path: str, headers: Mapping[str, str], body: bytes, tenant: str | None = None
+    ) -> dict[str, Any]:
+        self._act("explain", path, dict(headers), body, *filter(None, [tenant]))
         return {"tenant": "acme"}
+
+    async def check_policy(self, text: str) -> dict[str, Any]:
+        self._act("check_policy", text)
+        return {"file": "pasted.yaml", "problems": [], "warnings": []}
+
+    async def tell(self, topic: str, asked: Any = None) -> list[Any]:
+        self._act("tell", topic, asked)
+        return self.told.get(topic, [])
 
     async def metrics(self) -> bytes:
         self._act("metrics")

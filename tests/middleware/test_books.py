@@ -67,11 +67,11 @@ def test_a_call_is_booked_under_its_tenant_route_and_model() -> None:
         (*named, "prefix-writes"): pytest.approx((2_000 * 0.75 + 1_000 * 3) / 1e6),
     }
     assert ledger.sums("trivet_model_tokens_total") == {
-        (*named, "input"): 10_000,
-        (*named, "output"): 100,
-        (*named, "cache_read"): 6_000,
-        (*named, "cache_write"): 3_000,
-        (*named, "cache_write_long"): 1_000,
+        (*named, "request", "input"): 10_000,
+        (*named, "request", "output"): 100,
+        (*named, "request", "cache_read"): 6_000,
+        (*named, "request", "cache_write"): 3_000,
+        (*named, "request", "cache_write_long"): 1_000,
     }
 
 
@@ -104,7 +104,7 @@ def test_no_price_depends_on_the_length_of_a_prompt_that_is_summed_up() -> None:
     assert min(starts) >= module._FLAT
 
 
-@pytest.mark.parametrize("purpose", ["audit", "judge", "keep-warm"])
+@pytest.mark.parametrize("purpose", ["audit", "judge", "keep-warm", "warm"])
 def test_what_a_cache_asks_for_its_own_ends_is_its_cost_and_saves_nothing(purpose: str) -> None:
     ledger = Ledger()
     ledger.books.call(call(Usage(1_000, 100, 500), purpose=purpose))
@@ -112,6 +112,7 @@ def test_what_a_cache_asks_for_its_own_ends_is_its_cost_and_saves_nothing(purpos
     total = ledger.statement()["total"]
     assert total["net-saved"] == -total[purpose]
     assert total["without-caches"] == 0
+    assert {labels[3] for labels in ledger.sums("trivet_model_tokens_total")} == {purpose}
 
 
 def test_a_lookup_costs_what_the_policy_says_also_where_it_ends_in_a_hit() -> None:

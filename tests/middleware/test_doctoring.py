@@ -18,6 +18,7 @@ from trivet.middleware.observe.logs import LogObserver, configure
 from trivet.middleware.observe.metrics import PrometheusObserver
 from trivet.middleware.prefix_tier import doctoring
 from trivet.middleware.prefix_tier.doctoring import Doctoring
+from trivet.middleware.prefix_tier.shapes import Examined
 from trivet.telemetry import Event, PrefixBreak, PrefixUse
 
 RULES = "Answer in the language of the question. " * 60
@@ -73,7 +74,8 @@ async def test_the_share_of_cached_tokens_is_told_with_it() -> None:
     await until(lambda: bool(heard.breaks))
     doctor.close()
     assert heard.breaks[0].cached_share == 0.5
-    assert [(one.tokens, one.cached) for one in heard.uses] == [(1_000, 500)] * 2
+    told = [(one.tokens, one.cached, one.calls) for one in heard.uses]
+    assert tuple(map(sum, zip(*told, strict=True))) == (2_000, 1_000, 2)
 
 
 async def test_hits_and_followers_are_not_looked_at() -> None:
@@ -97,12 +99,62 @@ async def test_what_it_has_no_time_for_is_counted(monkeypatch: pytest.MonkeyPatc
     for _ in range(9):
         doctor.hand(call("15:09:20"))
     doctor.close()
+    await until(lambda: bool(heard.uses))
     unseen = sum(one.unseen for one in heard.uses)
     assert 5 <= unseen <= 6
     metrics = PrometheusObserver()
     for one in heard:
         metrics(one)
     assert f'trivet_prefix_unseen_total{{tenant="t1"}} {unseen}.0' in metrics.render().decode()
+
+
+async def test_calls_are_told_of_together() -> None:
+    heard = Heard()
+    doctor = Doctoring(heard, rest=1e9)
+    for _ in range(3):
+        doctor.hand(call("15:09:20", Usage(1_000, 5, 500)))
+    unknown = call("15:09:20")
+    unknown.note.usage = None
+    doctor.hand(unknown)
+    assert heard.uses == []
+    await until(lambda: bool(heard.uses))
+    doctor.close()
+    assert heard.uses == [PrefixUse("t1", "chat", 3_000, 1_500, 0, 3)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_unknown_caches_get_less_of_its_time(
+    known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a look took is owed hundredfold before the next one, where no cache is known of."""
+    monkeypatch.setattr(doctoring, "_AHEAD_S", 0.0)
+    monkeypatch.setattr(doctoring, "_SPARING", 1e9)
+    monkeypatch.setattr(doctoring, "cache_of", lambda call: "vllm" if known else "")
+    seen: list[object] = []
+    heard = Heard()
+    doctor = Doctoring(heard, rest=0)
+    doctor.examined = seen.append
+    doctor.hand(call("15:09:20"))
+    await until(lambda: bool(seen))
+    while not (known or doctor._later):
+        await asyncio.sleep(0.001)
+    doctor.hand(call("15:09:20"))
+    await until(lambda: bool(heard.uses))
+    doctor.close()
+    assert sum(one.unseen for one in heard.uses) == (0 if known else 1)
+
+
+async def test_a_queue_that_is_long_enough_takes_none_of_an_unknown_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctoring, "_FEW", 2)
+    heard = Heard()
+    doctor = Doctoring(heard, rest=1e9)
+    for _ in range(9):
+        doctor.hand(call("15:09:20"))
+    await until(lambda: bool(heard.uses))
+    doctor.close()
+    assert 6 <= sum(one.unseen for one in heard.uses) <= 7
 
 
 async def test_a_body_that_cannot_be_read_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,3 +213,21 @@ def test_only_a_new_break_is_a_line_in_the_log() -> None:
     labels = '{cause="timestamp",route="chat",tenant="t1"}'
     assert f"trivet_prefix_breaks_total{labels} 2.0" in text
     assert f"trivet_prefix_lost_tokens_total{labels} 1800.0" in text
+
+
+async def test_what_was_looked_at_is_told_with_its_shape_and_a_purged_tenant_is_forgotten() -> None:
+    heard, seen = Heard(), list[Examined]()
+    doctor = Doctoring(heard, rest=0)
+    doctor.examined = seen.append
+    doctor.forget("t1")
+    doctor.hand(call("15:09:20"))
+    await until(lambda: len(seen) == 1)
+    doctor.forget("t1")
+    for clock in ("15:09:48", "15:10:07"):
+        doctor.hand(call(clock))
+    await until(lambda: len(seen) == 3)
+    doctor.close()
+    assert [one.finding is None for one in seen] == [True, True, False]
+    assert seen[2].shape.broken == 0
+    assert (seen[2].shape.input_tokens, seen[2].shape.read_tokens) == (900, 0)
+    assert not seen[2].with_text

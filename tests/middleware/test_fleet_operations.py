@@ -10,9 +10,9 @@ import pytest
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
+from trivet.middleware.admin.answering import refusal_of
 from trivet.middleware.admin.control import Heard, Said
 from trivet.middleware.admin.fleet_operations import FleetOperations
-from trivet.middleware.admin.operations import refusal_of
 from trivet.middleware.explain.explaining import Explainer
 from trivet.policies.keygen import key_hash
 from trivet.policies.source import PolicySource

@@ -168,3 +168,26 @@ async def test_a_night_without_requests_changes_nothing_much() -> None:
     rig.clock.now += 40_000.0
     await rig.seconds(1, 4, 6)
     assert rig.guard.flood.baseline == pytest.approx(before, abs=0.01)
+
+
+async def test_warming_is_in_no_share() -> None:
+    shares = []
+    for warming in (0, 50):
+        rig = Rig()
+        await rig.seconds(20, 4, 6)
+        for _ in range(warming):
+            rig.guard(hit()._replace(purpose="warm"))
+            await rig.guard.enter("acme", counted=False)
+            rig.guard.leave()
+        await rig.seconds(1, 4, 6)
+        shares.append(rig.guard.flood.share)
+    assert shares[0] == shares[1]
+
+
+async def test_warming_is_limited_like_the_rest() -> None:
+    rig = Rig(max_calls=1, queue=0)
+    await rig.flooded()
+    await rig.guard.enter("acme", counted=False)
+    for counted in (True, False):
+        with pytest.raises(UpstreamError, match="cold"):
+            await rig.guard.enter("acme", counted=counted)

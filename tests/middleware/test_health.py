@@ -77,3 +77,13 @@ async def test_the_fleet_is_a_component_where_there_is_one() -> None:
     )
     health(StoreState("fleet", "up", ""))
     assert await health.components(Store()) == (UP, Component("fleet", True, "up"))
+
+
+async def test_another_secret_on_the_store_is_told_while_it_is_in_use() -> None:
+    health = StoreHealth()
+    told = StoreState("redis-secret", "degraded", "another secret is in use there")
+    health(told)
+    parts = await health.components(Store())
+    assert parts == (UP, Component("redis-secret", True, "degraded", told.reason))
+    health(StoreState("redis-secret", "up", ""))
+    assert await health.components(Store()) == (UP,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from raw_upstream import Upstream, answering, both_loops, opened, serving, until
@@ -335,7 +335,7 @@ async def test_a_slow_reader_slows_the_upstream_down() -> None:
 
     async with serving(handler) as upstream, opened() as client:
         response = await ask(client, upstream.config())
-        incoming = response._response._incoming
+        incoming = cast(Any, response._response)._incoming
         await until(lambda: incoming.held > HELD)
         await asyncio.sleep(0.2)
         # What is held, one read more, and what fits into the sockets of both sides.

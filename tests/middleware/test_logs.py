@@ -14,6 +14,7 @@ from trivet.telemetry import (
     Collapse,
     EntryRejected,
     PolicyReload,
+    PrefixPing,
     ReplicaChanged,
     RequestDone,
     StoreOperation,
@@ -327,3 +328,17 @@ def test_a_replica_that_is_there_from_the_start_is_no_change() -> None:
     observer(ReplicaChanged("pool", "a:1", True, REPLICA_STARTED))
     observer(ReplicaChanged("pool", "a:1", False, "health"))
     assert [line["state"] for line in sink.lines] == ["ejected"]
+
+
+def test_what_becomes_of_pings_is_one_line_for_each_state() -> None:
+    sink = Sink()
+    observer = LogObserver()
+    for new in (True, False, False):
+        observer(PrefixPing("acme", "claude", "m\x1b", "over-budget", new))
+    (line,) = sink.lines
+    assert (line["event"], line["state"], line["tenant"]) == (
+        "prefix-keep-warm",
+        "over-budget",
+        "acme",
+    )
+    assert line["detail"] == "prefix.keep_warm.budget_usd is spent for today (UTC)"

@@ -21,6 +21,8 @@ JSON = (b"content-type", b"application/json")
         b"application/json;charset=UTF-8",
         b'application/json; charset="utf-8" ; a=b',
         b"application/json; charset=utf8",
+        b"application/json; charset=us-ascii",
+        b'application/json;charset="US-ASCII"',
         b"text/plain",
         b"application/x-www-form-urlencoded",
         b"",
@@ -46,6 +48,8 @@ def test_a_body_that_is_said_to_be_utf_8_or_nothing_is_read(kind: bytes) -> None
         b"application/json; charset",
         b"application/json; charset=",
         b"application/json; charset=utf-8x",
+        b"application/json; charset=us-ascii8",
+        b"application/json; charset=us-ascii; charset=utf-8",
         b"application/json; x=" + b"a" * 300,
     ],
 )
@@ -84,6 +88,7 @@ def test_json_goes_on_as_it_was_called(kind: bytes) -> None:
 @pytest.mark.parametrize(
     "kinds",
     [
+        [b"application/json; charset=us-ascii"],
         [],
         [b""],
         [b"text/plain"],

@@ -51,7 +51,7 @@ class Rig:
         self.fails = False
         coding = [(b"content-encoding", b"gzip")] if coded else []
         headers: RawHeaders = [(b"content-type", b"application/json"), *coding]
-        self.response = UpstreamResponse(status, headers, Arrived(*chunks))  # type: ignore[arg-type]
+        self.response = UpstreamResponse(status, headers, Arrived(*chunks))
         self.guard = FloodGuard(FloodConfig())
         self.metering = Metering(self, self, self.events.append, self.guard)  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ from trivet.telemetry import (
     PolicyReload,
     PrefixBreak,
     PrefixFailed,
+    PrefixPing,
     PrefixProbed,
     PrefixUse,
     ReplicaAsked,
@@ -378,6 +379,7 @@ def test_every_kind_of_event_is_counted() -> None:
         PrefixFailed("u", "vllm", "ZeroDivisionError", first=True),
         PrefixBreak("t1", "chat", "system", "date", "a date", "", 9, 90, 0.1, new=True, text=""),
         PrefixUse("t1", "chat", 100, 90, unseen=False),
+        PrefixPing("t1", "u", "m", "over-budget", new=True),
         called(),
         Flood(0.1, 0.4, 1.7, True, 3, 2),
         FloodShed("t1", "wait"),
@@ -386,3 +388,18 @@ def test_every_kind_of_event_is_counted() -> None:
     for event in events:
         empty = samples(PrometheusObserver(Prices()).render())
         assert samples(observed(event).render()) != empty
+
+
+def test_what_becomes_of_pings_is_counted_by_reason() -> None:
+    pings = [PrefixPing("t1", "u", "m", reason, new=False) for reason in ("ping", "ping", "failed")]
+    found = samples(observed(*pings).render())
+    counted = {key: value for key, value in found.items() if "keep_warm" in str(key)}
+    assert sorted(counted.values()) == [1, 2]
+
+
+def test_a_hit_of_what_warms_saves_nothing() -> None:
+    plain = observed(done(outcome="hit", tier="exact")).snapshot()["counters"]
+    warming = observed(done(outcome="hit", tier="exact", purpose="warm")).snapshot()["counters"]
+    assert plain["trivet_tokens_saved_total"]
+    assert not warming["trivet_tokens_saved_total"]
+    assert plain["trivet_requests_total"] == warming["trivet_requests_total"]

@@ -17,15 +17,13 @@ from trivet.exact.entry import Entry
 from trivet.exact.memory import MemoryStore
 from trivet.exact.store import Bound, StoreStats
 from trivet.messages import Api, ExactKey
+from trivet.middleware.admin.answering import error_of, handlers_of, is_refusal
 from trivet.middleware.admin.control import Heard, Said
 from trivet.middleware.admin.health import StoreHealth
 from trivet.middleware.admin.operations import (
     Operations,
-    error_of,
     follow_policies,
     full_key,
-    handlers_of,
-    is_refusal,
     shown_policies,
     stop,
 )

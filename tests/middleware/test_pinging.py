@@ -6,15 +6,18 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from trivet.messages import Api, Usage
 from trivet.middleware.call import Call
 from trivet.middleware.observe.pricing import Pricing
 from trivet.middleware.prefix_tier.asks import Asked
 from trivet.middleware.prefix_tier.keep_warm import Warm
 from trivet.middleware.prefix_tier.metering import Metering
-from trivet.middleware.prefix_tier.pinging import keep_warm_of, warm_of
+from trivet.middleware.prefix_tier.pinging import ToWarm, keep_warm_of, warm_of
 from trivet.middleware.prefix_tier.placing import Placing
 from trivet.middleware.prefix_tier.tier import Sent
+from trivet.middleware.prefix_tier.warmth import NotWarm, Reason
 from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient
 from trivet.policies.prefix_model import KeepWarm, PrefixPolicy
@@ -45,7 +48,7 @@ class Rig:
 
     def warm(
         self, body: dict[str, Any] = BODY, backend: PrefixBackend | None = None
-    ) -> tuple[list[bytes], Warm | None]:
+    ) -> tuple[list[bytes], ToWarm]:
         backend = backend or AnthropicBackend()
         raw = json.dumps(body).encode()
         outline = outline_of(Api.MESSAGES, body)
@@ -63,12 +66,12 @@ class Rig:
             target="/v1/messages",
         )
         sent = Sent(prepared.body, [(b"authorization", b"Bearer k")], placed=placed)
-        return warm_of(cast("Call", call), sent, self.placing)
+        return warm_of(cast("Call", call), sent, backend.kind, self.placing)
 
 
 def test_the_ping_is_the_same_request_without_an_answer() -> None:
     path, warm = Rig().warm()
-    assert warm is not None
+    assert isinstance(warm, Warm)
     assert warm.key in path
     body = json.loads(warm.body)
     assert (body["max_tokens"], "stream" in body) == (0, False)
@@ -83,7 +86,7 @@ def test_the_habit_is_that_of_the_prefix_as_it_is_known_then() -> None:
     for number in range(5):
         rig.now = 400.0 * number
         _, warm = rig.warm({**BODY, "messages": [{"role": "user", "content": f"q{number}"}]})
-    assert warm is not None
+    assert isinstance(warm, Warm)
     assert warm.habit(2_000).came == (400.0,) * 4
 
 
@@ -91,10 +94,19 @@ def test_without_a_budget_nothing_is_kept() -> None:
     assert Rig(PrefixPolicy()).warm() == ([], None)
 
 
-def test_nothing_is_kept_where_there_is_no_breakpoint_or_no_ping() -> None:
-    assert Rig().warm({**BODY, "system": "short"})[1] is None
-    assert Rig().warm({**BODY, "thinking": {"type": "enabled", "budget_tokens": 9}})[1] is None
-    assert Rig().warm({**BODY, "model": "gpt-6-astra"}, OpenAIBackend())[1] is None
+@pytest.mark.parametrize(
+    ("change", "backend", "reason"),
+    [
+        ({"system": "short"}, None, "no-breakpoint"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 9}}, None, "no-ping-form"),
+        ({"model": "gpt-6-astra"}, OpenAIBackend(), "no-ping-api"),
+    ],
+)
+def test_where_nothing_is_kept_the_reason_is_said(
+    change: dict[str, Any], backend: PrefixBackend | None, reason: Reason
+) -> None:
+    body = {**BODY, **change}
+    assert Rig().warm(body, backend)[1] == NotWarm("a", "claude", body["model"], reason)
 
 
 class _Answer:
@@ -132,9 +144,9 @@ async def test_a_ping_is_billed_as_a_cost_of_the_cache() -> None:
 
     client = cast("UpstreamClient", Client())
     metering = Metering(cast("Any", client), client, events.append)
-    tier = keep_warm_of(client, metering, cast("Pricing", Prices()))
+    tier = keep_warm_of(client, metering, cast("Pricing", Prices()), events.append)
     _, warm = Rig().warm()
-    assert warm is not None
+    assert isinstance(warm, Warm)
     assert await tier._ping(warm)
     ((upstream, method, target, headers, body),) = sent
     assert (upstream, method, target, body) == (UP, "POST", "/v1/messages", warm.body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,46 @@ class TestReport:
         found = run("report", path)
         assert found.exit_code == 2
         assert "x.jsonl:1" in found.output
+
+
+STEERS = "\x1b[2J\x9b31m\nforged: \u202e"
+
+
+class TestHostileWords:
+    @pytest.fixture
+    def hostile(self, tmp_path: Path) -> Path:
+        path = log(tmp_path, *(f"It is 15:09:2{at}. {RULES}" for at in range(4)))
+        rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+        for row in rows:
+            row["tenant"] = row["model"] = row["prompt"]["route"] = f"a{STEERS}b"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    @pytest.mark.parametrize("words", [["report"], ["plan", "--provider", "anthropic"]])
+    def test_names_in_a_log_neither_steer_the_terminal_nor_forge_a_line(
+        self, hostile: Path, words: list[str]
+    ) -> None:
+        found = run(*words, hostile)
+        assert found.exit_code == 0
+        assert all(line.isprintable() for line in found.output.split("\n"))
+        assert not re.search("^forged", found.output, re.MULTILINE)
+        assert (r"a\x1b[2J\x9b31m\nforged: \u202eb" in found.output) is (words == ["report"])
+
+    @pytest.mark.parametrize("words", [["report"], ["plan", "--provider", "anthropic"]])
+    def test_a_finding_in_such_a_log_is_as_plain(self, hostile: Path, words: list[str]) -> None:
+        rows = hostile.read_text().replace('"prompt"', json.dumps(STEERS))
+        hostile.write_text(rows)
+        found = run(*words, hostile)
+        assert found.exit_code == 2
+        assert all(line.isprintable() for line in found.output.split("\n"))
+
+    def test_names_in_a_request_do_neither(self, tmp_path: Path) -> None:
+        def tools(last: str) -> list[dict[str, Any]]:
+            given = {"type": "object", "properties": {f"a{STEERS}b": {"description": last}}}
+            return [{"name": f"c{STEERS}d", "input_schema": given}]
+
+        files = [file(tmp_path, f"{at}.json", body(RULES, tools=tools(at))) for at in ("x", "y")]
+        found = run("lint", *files)
+        assert all(line.isprintable() for line in found.output.split("\n"))
+        assert not re.search("^forged", found.output, re.MULTILINE)
+        assert r"\x1b" in found.output

@@ -236,6 +236,24 @@ class TestMarks:
         assert sent.prepared.marks == 1
 
 
+@pytest.mark.parametrize(
+    ("tenants", "shared", "goes"),
+    [(("a", "b"), True, False), (("a", "b"), False, True), (("a",), True, True)],
+)
+async def test_a_content_at_gemini_is_read_by_nobody_elses_tenant(
+    tmp_path: Path, tenants: tuple[str, ...], shared: bool, goes: bool
+) -> None:
+    rig = Rig(tmp_path, *tenants, cache="gemini", credential_env="KEY" if shared else None)
+    content = {"google": {"cached_content": "cachedContents/1"}}
+    body = {"model": "gemini-2.5-pro", "messages": [], "extra_body": content}
+    if goes:
+        assert json.loads((await rig.prepared(body)).body) == body
+        return
+    with pytest.raises(UpstreamError, match="several tenants") as refused:
+        await rig.prepared(body)
+    assert (refused.value.reason, refused.value.status) == ("prefix-not-apart", 400)
+
+
 class TestNative:
     CONVERSE = b'{"system": [{"text": "%s"}], "messages": []}' % (b"Rules. " * 2000)
 
@@ -250,6 +268,24 @@ class TestNative:
         rig = Rig(tmp_path, "a", cache="bedrock")
         body = json.loads(await self._sent(rig, self.CONVERSE, HEADERS))
         assert body["system"][1] == {"cachePoint": {"type": "default"}}
+
+    async def test_a_claude_behind_invoke_gets_breakpoints(self, tmp_path: Path) -> None:
+        """The path names the model, so the body says no more than the prompt."""
+        rig = Rig(tmp_path, "a", cache="bedrock")
+        given = {
+            "anthropic_version": "bedrock-2023-05-31",
+            "max_tokens": 9,
+            "system": "Rules. " * 2000,
+            "messages": [{"role": "user", "content": "x"}],
+        }
+        for headers, marks in ((HEADERS, 1), ([(b"authorization", b"AWS4-HMAC-SHA256 C=x")], 0)):
+            asked = Asked(
+                *(Api.MESSAGES, "anthropic.claude-opus-5", "a", PrefixPolicy(), rig.upstream),
+                *("/model/m/invoke", headers, json.dumps(given).encode()),
+            )
+            sent = await rig.tier.prepare_native(asked)
+            assert sent.body.count(b"cache_control") == marks
+            assert (sent.body is asked.body) is (marks == 0)
 
     async def test_a_signed_request_goes_as_it_came(self, tmp_path: Path) -> None:
         rig = Rig(tmp_path, "a", cache="bedrock")

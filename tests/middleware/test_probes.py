@@ -164,3 +164,53 @@ def test_an_upstream_without_a_server_of_ones_own_is_not_probed() -> None:
     probes.start()
     assert probes.components() == ()
     assert probes.unverified == {}
+
+
+class Slots(Engine):
+    """Slots that hold the newest prompt each, as llama-server's do."""
+
+    def complete(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        answer = super().complete(body)
+        self.seen[self.space(body)] = [body["prompt"]]
+        return answer
+
+
+def probes_of(
+    upstream: UpstreamConfig, client: UpstreamClient, told: list[Event], jitter: float
+) -> Probes:
+    return Probes(client, [upstream], Routing([upstream], {}), told.append, lambda: jitter)
+
+
+async def test_two_proxies_that_start_at_once_on_one_server_both_find_out_that_it_is_safe() -> None:
+    """Each takes the other's slots, so what either asks twice is not there the second time."""
+    engine = Slots(lambda body: body["id_slot"], timings)
+    told: list[Event] = []
+    async with serving(engine.handle) as server:
+        client = UpstreamClient()
+        upstream = server.config(cache="llamacpp", slots=2)
+        both = [probes_of(upstream, client, told, jitter) for jitter in (0.0, 0.5)]
+        for probes in both:
+            probes.start()
+        await until(lambda: len(told) == 2)
+        for probes in both:
+            await probes.close()
+        await client.close()
+    assert [one.state for one in told if isinstance(one, PrefixProbed)] == ["isolated"] * 2
+    assert [probes.unverified for probes in both] == [{}, {}]
+
+
+async def test_a_server_that_caches_nothing_is_called_so_after_six_tries() -> None:
+    engine = Engine(lambda body: object(), timings)
+    events: list[Event] = []
+    async with serving(engine.handle) as server:
+        client = UpstreamClient()
+        probes = probes_of(server.config(cache="llamacpp", slots=2), client, events, 0.0)
+        probes.start()
+        await until(lambda: bool(events))
+        await probes.close()
+        await client.close()
+    (event,) = events
+    assert isinstance(event, PrefixProbed)
+    assert (event.state, probes.components()[0].state) == ("silent", "unverified")
+    assert "does it have fewer slots" in event.detail
+    assert len(engine.bodies) == 6 * 2

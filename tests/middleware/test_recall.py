@@ -214,7 +214,7 @@ class TestBounds:
             await rig.chat(f"{number}" + "x" * 4000)
         memory = rig.reception._recall
         assert 1 < len(memory._known) < 5
-        sizes = [recall_module._weight(*one) for one in memory._known.items()]
+        sizes = [one.size for one in memory._known.values()]
         assert memory._bytes == sum(sizes) <= 20_000
         assert min(sizes) > 4000 + sum(160 for _ in chat().scope["headers"])
 

@@ -10,7 +10,8 @@ from openai_bodies import completion
 
 from trivet.messages import Api
 from trivet.middleware.dialects.registry import CHAT as DIALECT
-from trivet.middleware.explain.explain import Destination, explain
+from trivet.middleware.explain.considered import Destination
+from trivet.middleware.explain.explain import explain
 from trivet.middleware.explain.sample import Sample
 from trivet.middleware.explain.text import render
 from trivet.policies.model import TenantPolicy

@@ -196,9 +196,8 @@ async def test_a_caller_who_leaves_while_it_waits_is_not_counted_on() -> None:
 
         async with serving(never) as other:
             made = Rig([other, silent])
-            task = asyncio.create_task(made.client.send(
-                made.upstream, "POST", CHAT, [], b"{}", None
-            ))  # fmt: skip
+            asked = made.client.send(made.upstream, "POST", CHAT, [], b"{}", None)
+            task = asyncio.ensure_future(asked)
             await until(lambda: bool(other.requests or silent.requests))
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

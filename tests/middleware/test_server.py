@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import signal
 import socket
+import sys
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ import uvicorn
 
 from trivet.errors import ConfigError
 from trivet.listening import listen, url_of
+from trivet.middleware.observe.logs import configure
 from trivet.middleware.running.config import ServerConfig
 from trivet.middleware.running.server import (
     announce,
@@ -158,6 +161,31 @@ class TestAnnounce:
         assert "main (http://127.0.0.1:9000)" in said
         assert "each credential is its own tenant" in said
         assert "secret" not in said
+
+    def test_a_log_in_json_has_no_line_that_is_not(
+        self, capsysbinary: pytest.CaptureFixture[bytes]
+    ) -> None:
+        hashed = TenantPolicy(tenant="acme", credentials=(Credential(sha256="0" * 64),))
+        made = config(log_format="json", store={"url": "redis://user:secret@127.0.0.1:6379/0"})
+        configure("info", "json", stream=sys.stderr.buffer)
+        with listen("127.0.0.1", 0, "a") as data, listen("127.0.0.1", 0, "b") as admin:
+            announce(made, data, admin)
+            warn(made, policies({"acme": hashed}))
+            proxy, port = url_of(data), url_of(admin)
+        where, warned = map(json.loads, capsysbinary.readouterr().err.splitlines())
+        del where["timestamp"], warned["timestamp"]
+        assert where == {
+            "level": "info",
+            "event": "serving",
+            "proxy": proxy,
+            "openai_base_url": f"{proxy}/v1",
+            "admin": port,
+            "upstreams": {"main": "http://127.0.0.1:9000"},
+            "store": "redis://127.0.0.1:6379/0",
+            "policies": None,
+        }
+        assert (warned["level"], warned["event"]) == ("warning", "config-warning")
+        assert warned["detail"].startswith("upstream main: credential_env: is not set")
 
     def test_an_upstream_that_gets_no_key_is_warned_of(
         self, capsys: pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ def caller(tenant: str = "acme") -> Identified:
 
 def terms(who: Identified, **fields: Any) -> Terms:
     target = Target(UpstreamConfig(name="main", base_url="http://u"), None)
-    return Terms(who, target, ExactSettings(**fields), NONE, (), b"", frozenset())
+    return Terms(who, target, ExactSettings(**fields), NONE, (), b"", frozenset(), "", ())
 
 
 def test_a_head_that_came_before_has_the_same_terms_whatever_transport_it_carries() -> None:

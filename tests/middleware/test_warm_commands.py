@@ -27,6 +27,7 @@ class Server:
     def __init__(self) -> None:
         self.got: list[tuple[str, str]] = []
         """Key and the tenant whose prompt it was."""
+        self.purposes: set[str | None] = set()
         self.status = 200
         self.reply = json.dumps({"model": "claude-opus-5", "usage": USAGE}).encode()
         outer = self
@@ -35,6 +36,7 @@ class Server:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 outer.got.append((self.headers["authorization"], body["of"]))
+                outer.purposes.add(self.headers["trivet-purpose"])
                 self.send_response(outer.status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(outer.reply)))
@@ -115,6 +117,7 @@ def test_each_tenant_s_prompts_go_out_under_its_own_key(server: Server, tmp_path
     assert run.exit_code == 0, run.output
     pairs = [("Bearer sk-a", "a")] * 2 + [("Bearer sk-b", "b")] * 2
     assert sorted(server.got) == pairs
+    assert server.purposes == {"warm"}
 
 
 def test_the_unnamed_key_is_for_a_log_that_is_filtered_to_one_tenant(

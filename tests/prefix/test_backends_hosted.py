@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from backend_asks import SALT, ask, without
 
 from trivet.messages import Api
-from trivet.prefix.backends.base import SERVER_FIELDS
+from trivet.prefix.backends.base import OPENAI_FIELDS, SERVER_FIELDS, Ask, PrefixBackend
 from trivet.prefix.backends.registry import backend_of
 from trivet.prefix.prompts.outline import NativeApi
 
@@ -249,9 +249,95 @@ class TestGemini:
         sent = GEMINI.prepare(ask(Api.CHAT, body)).body
         assert json.loads(sent) == _chat("gemini-2.5-pro")
 
+    @pytest.mark.parametrize("name", ["cached_content", "cachedContent"])
+    def test_a_content_is_not_read_where_tenants_share_the_account(self, name: str) -> None:
+        """Its name is all that it takes, and the key is everybody's."""
+        content = {"google": {name: "cachedContents/1"}}
+        for body in (
+            _chat("gemini-2.5-pro") | content,
+            _chat("gemini-2.5-pro") | {"extra_body": content},
+        ):
+            given = ask(Api.CHAT, body)
+            assert not GEMINI.prepare(given._replace(common=True)).apart
+            own = GEMINI.prepare(given)
+            assert (own.apart, own.body) == (True, given.raw)
+        assert GEMINI.prepare(ask(Api.CHAT, _chat("gemini-2.5-pro"), common=True)).apart
+
     def test_native_bodies_go_as_they_came(self) -> None:
         given = ask(NativeApi.GENERATE, {"contents": [], "cachedContent": "cachedContents/1"})
         assert GEMINI.prepare(given).body is given.raw
+
+
+def escaped(given: Ask, name: str) -> Ask:
+    """The same body, its keys of that name with one letter as an escape."""
+    key = f'"{name}"'.encode()
+    assert key in given.raw
+    hidden = key[:6] + b"\\u%04x" % key[6] + key[7:]
+    return given._replace(raw=given.raw.replace(key, hidden))
+
+
+class TestEscapedNames:
+    """A provider reads keys by what they say, however they are written."""
+
+    MARK: ClassVar = {"type": "ephemeral"}
+
+    def marked(self, name: str) -> dict[str, Any]:
+        result = {"type": "tool_result", "tool_use_id": "t",
+                  "content": [{"type": "text", "text": "r", name: self.MARK}]}  # fmt: skip
+        text = {"type": "text", "text": "s", name: self.MARK}
+        return {
+            "model": "m",
+            "max_tokens": 1,
+            "tools": [{"type": "function", "function": {"name": "f"}, name: self.MARK}],
+            "messages": [{"role": "user", "content": [text, result], name: self.MARK}],
+            name: self.MARK,
+        }
+
+    @pytest.mark.parametrize("backend", [OPENAI, GEMINI, DEEPSEEK])
+    @pytest.mark.parametrize("name", ["cache_control", "prompt_cache_breakpoint"])
+    def test_a_marker_that_a_provider_rejects_never_reaches_it(
+        self, backend: PrefixBackend, name: str
+    ) -> None:
+        if backend is OPENAI and name == "prompt_cache_breakpoint":
+            return
+        given = escaped(ask(Api.CHAT, self.marked(name)), name)
+        sent = json.loads(backend.prepare(given).body)
+        added = ("prompt_cache_key", "user_id", name)
+        assert without(sent, *added[:2]) == without(self.marked(name), *added)
+
+    def test_anthropic_counts_the_callers_own_and_adds_none(self) -> None:
+        body = self.marked("cache_control")
+        given = escaped(ask(Api.MESSAGES, body, ("messages", 0)), "cache_control")
+        prepared = ANTHROPIC.prepare(given)
+        assert prepared.body is given.raw
+        assert "5 breakpoints of the caller's own: none added" in prepared.notes
+
+    def test_a_breakpoint_of_openais_kind_is_translated_for_anthropic(self) -> None:
+        body = without(self.marked("prompt_cache_breakpoint"), "tools")
+        given = escaped(ask(Api.MESSAGES, body), "prompt_cache_breakpoint")
+        sent = json.loads(ANTHROPIC.prepare(given).body)
+        text, result = sent["messages"][0]["content"]
+        assert text == {"type": "text", "text": "s", "cache_control": self.MARK}
+        assert result["content"][0]["cache_control"] == self.MARK
+        assert without(sent, "cache_control") == without(body, "prompt_cache_breakpoint")
+
+    @pytest.mark.parametrize("name", OPENAI_FIELDS)
+    def test_a_field_that_anthropic_refuses_never_reaches_it(self, name: str) -> None:
+        given = escaped(ask(Api.MESSAGES, {**_agent(), name: "x"}), name)
+        assert json.loads(ANTHROPIC.prepare(given).body) == _agent()
+
+    def test_bedrock_sees_the_callers_own_points(self) -> None:
+        body = _converse()
+        body["messages"][0]["content"].append({"cachePoint": {"type": "default"}})
+        given = ask(NativeApi.CONVERSE, body, ("system", 0), model="anthropic.claude-x")
+        given = escaped(given, "cachePoint")
+        assert BEDROCK.prepare(given).body is given.raw
+
+    def test_a_word_in_a_text_is_no_point_of_the_callers(self) -> None:
+        body = _converse()
+        body["system"][0]["text"] = 'what does "cachePoint" do?'
+        given = ask(NativeApi.CONVERSE, body, ("system", 0), model="anthropic.claude-x")
+        assert BEDROCK.prepare(given).marks == 1
 
 
 def _converse() -> dict[str, Any]:

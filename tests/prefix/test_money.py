@@ -99,7 +99,7 @@ def test_what_a_lookup_costs_stands_against_what_hits_save() -> None:
     assert net_saved(sums) == pytest.approx(0.0098)
 
 
-@pytest.mark.parametrize("purpose", ["audit", "judge", "keep-warm"])
+@pytest.mark.parametrize("purpose", ["audit", "judge", "keep-warm", "warm"])
 def test_a_call_for_an_end_of_the_cache_s_own_is_the_cache_s_cost(purpose: Purpose) -> None:
     usage = Usage(1_000, 100, 500, 100)
     booked = book_call(purpose, usage, SONNET)

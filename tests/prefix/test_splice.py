@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.canonical import parse
+from trivet.prefix.prompts.json_text import may_name
 from trivet.prefix.prompts.outline import Place
 from trivet.prefix.prompts.splice import Splice, appended, members
 
@@ -224,3 +225,16 @@ def test_a_megabyte_of_trailing_space_is_read_at_once() -> None:
     splice = Splice(b'{"a":1}' + b" " * (1 << 20))
     splice.put("b", 2)
     assert splice.done().startswith(b'{"a":1,"b":2} ')
+
+
+@given(st.text("abcdefghijklmnopqrstuvwxyz_CP", min_size=1), st.data())
+def test_a_key_is_found_however_it_is_written(name: str, data: st.DataObject) -> None:
+    escapes = data.draw(st.lists(st.booleans(), min_size=len(name), max_size=len(name)))
+    upper = data.draw(st.booleans())
+    written = "".join(
+        (f"\\u{ord(one):04X}" if upper else f"\\u{ord(one):04x}") if hidden else one
+        for one, hidden in zip(name, escapes, strict=True)
+    )
+    raw = f'{{"{written}":1}}'.encode()
+    assert may_name(raw, name)
+    assert Splice(raw).has((), name)

@@ -72,6 +72,9 @@ class ProxyApp:
             self._record(visit)
 
     def _record(self, visit: Visit) -> None:
+        # What warms is a record played again: nobody asked.
+        if visit.purpose != "request":
+            return
         if self._doctor is not None and visit.call is not None:
             self._doctor.hand(visit.call)
         if self._traffic is not None and visit.call is not None:
@@ -199,4 +202,5 @@ def _done(visit: Visit, sender: _Sender) -> RequestDone:
         response_model=note.response_model,
         reply_headers=sender.headers,
         route=visit.called,
+        purpose=visit.purpose,
     )

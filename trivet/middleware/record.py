@@ -124,7 +124,7 @@ class Leader:
         streamed = response.media_type == "text/event-stream"
         flight.start(Head(response.status, tuple(response.headers), streamed))
         copy: _Copy | None = None
-        async for chunk in response.chunks():
+        while chunk := await response.read_some():
             await flight.push(chunk)
             if streamed:
                 # Who reads it has its turn before the copy has: no caller waits for that.
@@ -153,8 +153,10 @@ def asking_usage(call: Call, body: bytes) -> bytes:
 
 def forbids_storing(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether the upstream said `Cache-Control: no-store`."""
-    given = [value for name, value in headers if name.lower() == b"cache-control"]
-    return any(b"no-store" in value.lower() for value in given)
+    for name, value in headers:
+        if name.lower() == b"cache-control" and b"no-store" in value.lower():
+            return True
+    return False
 
 
 def _copy_for(call: Call, response: UpstreamResponse, streamed: bool) -> _Copy:

@@ -7,13 +7,13 @@ and of the process's memory than the rest of the miss path can spare, and httpx 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from trivet.errors import UpstreamError
 from trivet.messages import Usage
 from trivet.middleware.arrival.headers import RawHeaders
-from trivet.middleware.http_client.client import HttpClient, Limits, Response
+from trivet.middleware.http_client.client import HttpClient, Limits
 from trivet.middleware.http_client.errors import (
     ConnectFailed,
     ConnectTimeout,
@@ -42,39 +42,60 @@ def media_type_of(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return ""
 
 
+class Arriving(Protocol):
+    """A response whose head has arrived. `close` must be called; twice is fine."""
+
+    async def read_some(self) -> bytes:
+        """What has come of the body; empty at its end. Raises `HttpError` where it breaks off."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
 @dataclass(slots=True)
 class UpstreamResponse:
     """An answer whose head has arrived. `close` must be called; twice is fine."""
 
     status: int
     headers: RawHeaders
-    _response: Response
+    _response: Arriving
     meter: Meter | None = None
     """Reads what the answer cost; None where nobody asks."""
     left: Callable[[], None] | None = None
     """To be called once, when the answer is closed."""
+    media_type: str = field(init=False)
+    """The content type without parameters, in lower case."""
 
-    @property
-    def media_type(self) -> str:
-        """The content type without parameters, in lower case."""
-        return media_type_of(self.headers)
+    def __post_init__(self) -> None:
+        self.media_type = media_type_of(self.headers)
 
     @property
     def coded(self) -> bool:
         """Whether the body is compressed although no coding was asked for."""
-        given = [value for name, value in self.headers if name.lower() == b"content-encoding"]
-        return any(value.lower() not in (b"", b"identity") for value in given)
+        for name, value in self.headers:
+            if name.lower() == b"content-encoding" and value.lower() not in (b"", b"identity"):
+                return True
+        return False
+
+    async def read_some(self) -> bytes:
+        """What has come of the body, as soon as something has; empty at its end.
+
+        Raises `UpstreamError` if it breaks off.
+        """
+        try:
+            chunk = await self._response.read_some()
+        except HttpError as error:
+            raise _broken_off(error) from None
+        if chunk and self.meter is not None:
+            self.meter.take(chunk)
+        return chunk
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """The body as it arrives. Raises `UpstreamError` if it breaks off."""
-        read_some, meter = self._response.read_some, self.meter
-        try:
-            while chunk := await read_some():
-                if meter is not None:
-                    meter.take(chunk)
-                yield chunk
-        except HttpError as error:
-            raise _broken_off(error) from None
+        while chunk := await self.read_some():
+            yield chunk
 
     async def read(self) -> bytes:
         """The whole body. Raises `UpstreamError` if it breaks off."""
@@ -125,7 +146,7 @@ class UpstreamClient:
         """Send a call's `body` as it is. The awaitable raises `UpstreamError`."""
         return self.send(call.upstream, "POST", call.target, call.headers, body)
 
-    async def send(
+    def send(
         self,
         upstream: UpstreamConfig,
         method: str,
@@ -133,21 +154,21 @@ class UpstreamClient:
         headers: RawHeaders,
         body: Body,
         way: Way | None = None,
-    ) -> UpstreamResponse:
+    ) -> Awaitable[UpstreamResponse]:
         """Send one request and wait for the answer's head.
 
-        `target` is the path with its query, as it came; `way` is for an upstream with replicas.
-        Raises `UpstreamError`, and whatever an iterated body raises. A kept connection that the
-        upstream closed before it answered is replaced once: that request was not read.
+        `target` is the path with its query, as it came; `way` is for an upstream with replicas. The
+        awaitable raises `UpstreamError`, and whatever an iterated body raises. A kept connection
+        that the upstream closed before it answered is replaced once: that request was not read.
         """
         if self._signer is not None:
             headers = self._signer.signed(upstream, headers, body)
         if upstream.replicas and self._fleets is not None:
             sent = (method, target, headers, body)
-            return await self._fleets.send(
+            return self._fleets.send(
                 upstream, sent, way, lambda root: self.send_to(upstream, root, *sent)
             )
-        return await self.send_to(upstream, upstream.root, method, target, headers, body)
+        return self.send_to(upstream, upstream.root, method, target, headers, body)
 
     async def send_to(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trivet.errors import RequestError
 from trivet.policies.model import TenantPolicy
@@ -45,6 +45,17 @@ class Directives:
 
 
 NONE = Directives()
+
+
+def read_purpose(headers: Mapping[str, str]) -> Literal["request", "warm"]:
+    """What a request is for, by its `Trivet-Purpose` header (names in lower case): `warm` fills the
+    caches before anybody asks. Raises `RequestError` 400 for another word."""
+    purpose = headers.get("trivet-purpose")
+    if purpose is None:
+        return "request"
+    if purpose != "warm":
+        raise _malformed("Trivet-Purpose", "warm, or to be left out")
+    return "warm"
 
 
 def read_directives(headers: Mapping[str, str], body: Mapping[str, Any]) -> Directives:

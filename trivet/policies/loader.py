@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,8 @@ from trivet.policies.problems import nearest, problem_of
 from trivet.policies.regular_file import read_regular
 from trivet.policies.tenants import PolicySet
 
-_LARGEST = 1 << 20
+LARGEST = 1 << 20
+"""Bytes of a policy file."""
 _SUFFIXES = (".yaml", ".yml")
 _VERSION_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VERSION_VALUE = re.compile(r"[^\x00-\x20,](?:[^\x00-\x1f,]{0,126}[^\x00-\x20,])?")
@@ -34,16 +35,21 @@ class _Loaded:
     policy: TenantPolicy
 
 
-def load(directory: Path, upstreams: Collection[str] | None = None) -> PolicySet:
+def load(
+    directory: Path,
+    upstreams: Collection[str] | None = None,
+    instead: Mapping[Path, str] = MappingProxyType({}),
+) -> PolicySet:
     """Read every `*.yaml` and `*.yml` file of `directory` (not below it, and none that begins
     with a dot). `upstreams` are the names that a server config declares, None where none is known.
+    `instead` has texts that are taken for files of the directory, whatever is in those by now.
 
     Raises `ConfigError` with every problem found, in the order of files and lines. A directory
     without a policy file is a problem too: it was given so that unknown callers are turned away,
     and serving without policies would let them in.
     """
     try:
-        files = policy_files(directory)
+        files = sorted({*policy_files(directory), *instead})
     except OSError as error:
         raise ConfigError(_whole(str(directory), f"cannot be read: {error.strerror}.")) from None
     if not files:
@@ -59,7 +65,7 @@ def load(directory: Path, upstreams: Collection[str] | None = None) -> PolicySet
     contents: list[bytes] = []
     for path in files:
         try:
-            text = _read(path)
+            text = instead[path] if path in instead else _read(path)
             contents += [path.name.encode(), text.encode()]
             loaded.append(_load_file(str(path), text))
         except ConfigError as error:
@@ -95,6 +101,12 @@ def ignored_files(directory: Path) -> list[Path]:
 def load_policy(path: Path) -> TenantPolicy:
     """Read one policy file by itself, with the calibration that it names. Raises `ConfigError`."""
     return _load_file(str(path), _read(path)).policy
+
+
+def read_policy(file: str, text: str) -> TenantPolicy:
+    """The policy of a text; `file` is what findings call it, and where the calibration that it
+    names is looked for. Raises `ConfigError`."""
+    return _load_file(file, text).policy
 
 
 def json_schema() -> dict[str, Any]:
@@ -147,7 +159,7 @@ def _with_unit(item: dict[str, Any], pattern: str) -> None:
 
 
 def _read(path: Path) -> str:
-    raw = read_regular(path, _LARGEST)
+    raw = read_regular(path, LARGEST)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -20,17 +20,17 @@ HeaderName = Annotated[str, StringConstraints(to_lower=True)]
 class Match(Section):
     """Which requests a rule is for. Every given field has to match; `*` and `?` are wildcards."""
 
-    model: str | None = None
+    model: str | None = Field(default=None, description="Model that the request names.")
     route: str | None = Field(
         default=None, description="Trivet-Route header of the request, or its path."
     )
-    api: Api | None = None
+    api: Api | None = Field(default=None, description="API that the request speaks.")
 
 
 class ExactSettings(Section):
     """How the exact tier treats a request."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether the tier takes part at all.")
     ttl: Seconds = Field(default=86400.0, description="Absolute from creation; a hit never renews.")
     sampled: Literal["bypass", "cache", "pool"] = Field(
         default="bypass",
@@ -92,10 +92,14 @@ class ExactPolicy(ExactSettings):
 class Limits(Section):
     """Bounds of one tenant; None is no bound of its own."""
 
-    requests_in_flight: int | None = Field(default=None, ge=1)
-    bytes_in_flight: Size | None = None
-    entries: int | None = Field(default=None, ge=0)
-    bytes: Size | None = None
+    requests_in_flight: int | None = Field(
+        default=None, ge=1, description="Requests at once, in each worker; more get 429."
+    )
+    bytes_in_flight: Size | None = Field(
+        default=None, description="Bytes of request bodies at once, in each worker; more get 429."
+    )
+    entries: int | None = Field(default=None, ge=0, description="Answers that the store keeps.")
+    bytes: Size | None = Field(default=None, description="Bytes that these take.")
 
 
 class Credential(Section):
@@ -115,7 +119,10 @@ class Credential(Section):
 class TenantPolicy(Section):
     """One policy file: one tenant."""
 
-    tenant: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+    tenant: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Its name in metrics, logs, purges: up to 64 letters, digits, `.`, `_`, `-`.",
+    )
     credentials: tuple[Credential, ...] = ()
     upstreams: tuple[str, ...] | None = Field(
         default=None, description="Upstreams that the tenant may use; all when absent."

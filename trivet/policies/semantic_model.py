@@ -47,7 +47,7 @@ class Judge(Section):
 class Audit(Section):
     """A share of the hits also goes to the model, in the background, to measure while it runs."""
 
-    share: float = Field(default=0.05, ge=0, le=1)
+    share: float = Field(default=0.05, ge=0, le=1, description="Of the hits, drawn at random.")
     judge: Judge = Judge()
 
 

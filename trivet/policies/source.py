@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trivet.errors import ConfigError
 from trivet.policies.loader import load
+from trivet.policies.pasted import Pasted, check_pasted
 from trivet.policies.settling import PAUSE_S, FileState, Settling, state_of
 from trivet.policies.tenants import UNDECLARED, GatewayTrust, PolicySet, TenantDirectory
 from trivet.telemetry import PolicyReload
@@ -62,6 +63,15 @@ class PolicySource:
             return PolicyReload(False, self.current.version, len(error.problems), detail=str(error))
         self.problem = None
         return PolicyReload(True, self.current.version, 0)
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether a gateway is declared, which may name tenants."""
+        return self._gateway is not None
+
+    def check(self, text: str) -> Pasted:
+        """What a text would be as one of the policy files. Reads files, changes nothing."""
+        return check_pasted(text, self.current, self._directory, self._upstreams)
 
     async def reload_at_rest(self, pause_s: float = PAUSE_S) -> PolicyReload:
         """`reload`, once the files have stayed the same for `pause_s`; at once where they are

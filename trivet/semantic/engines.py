@@ -95,7 +95,7 @@ class Engines:
 
         Never waits: a request that comes while the models load goes on without them.
         """
-        key = _key_of(policy)
+        key = key_of(policy)
         found = self._engines.get(key)
         if found is not None:
             return found
@@ -115,7 +115,7 @@ class Engines:
         if not self._refused and not any(one.trouble for one in self._engines.values()):
             return []
         told: set[str] = set()
-        for key in {_key_of(policy) for policy in policies if policy.mode != "off"}:
+        for key in {key_of(policy) for policy in policies if policy.mode != "off"}:
             engine, refused = self._engines.get(key), self._refused.get(key)
             if engine is not None and engine.embedder.trouble:
                 told.add(f"{key.embedder}: {engine.embedder.trouble}")
@@ -172,7 +172,8 @@ class Engines:
             self._observe(StoreState(_NAME, "down", f"{key}: {told}"))
 
 
-def _key_of(policy: SemanticPolicy) -> EngineKey:
+def key_of(policy: SemanticPolicy) -> EngineKey:
+    """The models that a policy names together."""
     measured = policy.measured
     chain = "cosine" if measured is None else measured.fingerprint.chain
     slow = policy.cross_encoder if chain == "cross-encoder" else None

@@ -124,6 +124,11 @@ class Explain(BaseModel):
     path: str = Field(default="/v1/chat/completions", pattern="^/")
     headers: dict[str, str] = Field(default_factory=dict)
     body: dict[str, Any] | str = Field(description="The JSON body, or its exact text as a string.")
+    tenant: str | None = Field(
+        default=None,
+        max_length=128,
+        description="A declared tenant that the request is taken to be of, whatever its headers.",
+    )
 
 
 def build(control: Control) -> FastAPI:
@@ -203,7 +208,7 @@ def _add_acting(app: FastAPI, control: Control) -> None:
     async def explain(body: Annotated[Explain, Body()]) -> dict[str, Any]:
         raw = body.body.encode() if isinstance(body.body, str) else orjson.dumps(body.body)
         headers = {name.lower(): value for name, value in body.headers.items()}
-        return await control.explain(body.path, headers, raw)
+        return await control.explain(body.path, headers, raw, body.tenant)
 
 
 def _without_credentials(policies: dict[str, Any]) -> dict[str, Any]:

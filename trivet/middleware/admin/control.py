@@ -59,6 +59,9 @@ class Control(Protocol):
     `RequestError` says what is wrong with an argument; `StoreError` that a store is in trouble.
     """
 
+    draining: bool
+    """Whether the proxy was told to end."""
+
     async def ready(self) -> Readiness:
         """The state of each component, asked for now."""
         ...
@@ -90,12 +93,27 @@ class Control(Protocol):
         set."""
         ...
 
-    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-        """What would happen to that request, and why. Nothing is sent or stored."""
+    async def explain(
+        self, path: str, headers: Mapping[str, str], body: bytes, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """What would happen to that request, and why. Nothing is sent or stored. It is the request
+        of whom its headers name, or of a declared `tenant`."""
         ...
 
     async def metrics(self) -> bytes:
         """All processes' figures in Prometheus' text format 0.0.4."""
+        ...
+
+    async def check_policy(self, text: str) -> dict[str, Any]:
+        """What a text would be as a policy file, JSON-able; nothing is changed.
+
+        `file` that it would be, `tenant`, the policy in use that it replaces (`before`), the one
+        that it is (`policy`; None where it is none), `problems` and `warnings`."""
+        ...
+
+    async def tell(self, topic: str, asked: Any = None) -> list[Any]:
+        """What each process knows of a topic of the console, JSON-able: one item for each process
+        that knows anything. See `Operations.tellers`."""
         ...
 
     def policies(self) -> dict[str, Any]:

@@ -11,15 +11,15 @@ import orjson
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.hub import HubServer
+from trivet.middleware.admin.answering import error_of, is_refusal
 from trivet.middleware.admin.control import Ask, Component, Heard, Readiness, Said, Verdict
 from trivet.middleware.admin.operations import (
     check_declared,
-    error_of,
     full_key,
-    is_refusal,
     not_open,
     shown_policies,
 )
+from trivet.middleware.admin.policy_check import checked
 from trivet.middleware.explain.explaining import Explainer
 from trivet.middleware.observe.exposition import Snapshot, exposition, merge, without_gauges
 from trivet.middleware.semantic_tier.effective import Running
@@ -151,17 +151,21 @@ class FleetOperations:
             return PolicyReload(False, result.version, 0, detail=said)
         return result
 
-    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    async def explain(
+        self, path: str, headers: Mapping[str, str], body: bytes, tenant: str | None = None
+    ) -> dict[str, Any]:
         """What would happen to a request under the policies in use."""
         tenants = self._source.tenants
-        told = self._explainer.explain(tenants, path, headers, body)
+        told = self._explainer.explain(tenants, path, headers, body, tenant=tenant)
         if told["semantic"] is None or told["semantic"]["mode"] == "off":
             return told
         answers = await self._ask("running", told["tenant"])
         known = [Running(**answer) for answer in answers if answer is not None]
         # The one that serves least: which worker a request meets is chance.
         worst = max(known, key=lambda one: (bool(one.reason), len(one.closed)), default=None)
-        return self._explainer.explain(tenants, path, headers, body, lambda policy: worst)
+        return self._explainer.explain(
+            tenants, path, headers, body, lambda policy: worst, tenant=tenant
+        )
 
     async def metrics(self) -> bytes:
         """The metrics of all workers, summed; what ended workers had counted stays counted."""
@@ -170,6 +174,14 @@ class FleetOperations:
             self._ended = merge([self._ended, without_gauges(self._counted.pop(pid))])
         self._counted.update(answers)
         return await asyncio.to_thread(exposition, merge([self._ended, *answers.values()]))
+
+    async def check_policy(self, text: str) -> dict[str, Any]:
+        """What a text would be as a policy file."""
+        return await checked(self._source, text)
+
+    async def tell(self, topic: str, asked: Any = None) -> list[Any]:
+        """What each worker knows of a topic of the console."""
+        return [told for told in await self._ask("tell", [topic, asked]) if told is not None]
 
     def policies(self) -> dict[str, Any]:
         """The policies in use."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from trivet.errors import StoreError
+from trivet.exact.redis_secret import STORE as SECRET
 from trivet.exact.store import ExactStore
 from trivet.middleware.admin.control import Component
 from trivet.telemetry import Event, StoreState
@@ -21,6 +23,8 @@ class StoreHealth:
     Its components are always ok: a store in trouble costs hits, not answers.
     """
 
+    hears: Final = frozenset({StoreState})
+
     def __init__(self) -> None:
         self._told: dict[str, StoreState] = {}
 
@@ -30,7 +34,17 @@ class StoreHealth:
             self._told[event.store] = event
 
     async def components(self, store: ExactStore) -> tuple[Component, ...]:
-        """The store, asked for now, and the fleet over it where there is one."""
+        """The store, asked for now, the fleet over it where there is one, and trouble with the
+        secret."""
+        return *await self._parts(store), *self._secret()
+
+    def _secret(self) -> tuple[Component, ...]:
+        told = self._told.get(SECRET)
+        if told is None or told.state == "up":
+            return ()
+        return (Component(SECRET, True, told.state, told.reason),)
+
+    async def _parts(self, store: ExactStore) -> tuple[Component, ...]:
         found = await self._ask(store)
         fleet = self._told.get(_FLEET)
         if fleet is None:

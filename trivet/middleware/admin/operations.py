@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
-
-import orjson
 
 from trivet.errors import RequestError, StoreError
 from trivet.exact.purges import key_label
@@ -18,6 +15,7 @@ from trivet.messages import ExactKey
 from trivet.middleware.admin.control import Ask, Component, Heard, Readiness, Said, Verdict
 from trivet.middleware.admin.engine_purges import EnginePurges
 from trivet.middleware.admin.health import StoreHealth
+from trivet.middleware.admin.policy_check import checked
 from trivet.middleware.explain.explaining import Explainer
 from trivet.middleware.observe.books import statement
 from trivet.middleware.observe.exposition import Snapshot, exposition
@@ -27,8 +25,12 @@ from trivet.middleware.semantic_tier.feedback import Feedback, Told, unknown
 from trivet.middleware.semantic_tier.semantics import Semantics
 from trivet.policies.model import TenantPolicy
 from trivet.policies.source import PolicySource
-from trivet.policies.tenants import PolicySet
+from trivet.policies.tenants import PolicySet, TenantDirectory
 from trivet.telemetry import Observer, PolicyReload
+
+Teller = Callable[[Any], Awaitable[Any]]
+"""Tells the console what this process knows of a topic. Given what the page asks and gives back
+JSON-able values. `RequestError` says what is wrong with what was asked."""
 
 
 class Operations:
@@ -60,14 +62,21 @@ class Operations:
         self.engine: Ask | None = None
         """The engine that this process runs, where it does."""
         self.engines: EnginePurges | None = None
+        """Engines that keep KV for tenants."""
         self.forgets: list[Callable[[str], None]] = []
         """What this process lets go of when all of a tenant is purged."""
-        """Engines that keep KV for tenants."""
+        self.tellers: dict[str, Teller] = {}
+        """What this process tells the console, by topic."""
 
     @property
     def in_use(self) -> PolicySet:
         """The policies in use."""
         return self._source.current
+
+    @property
+    def directory(self) -> TenantDirectory:
+        """Who is which tenant, under the policies in use."""
+        return self._source.tenants
 
     @property
     def tenants(self) -> Mapping[str, TenantPolicy]:
@@ -159,9 +168,12 @@ class Operations:
         self._observer(result)
         return result
 
-    async def explain(self, path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    async def explain(
+        self, path: str, headers: Mapping[str, str], body: bytes, tenant: str | None = None
+    ) -> dict[str, Any]:
         """What would happen to a request under the policies in use."""
-        return self._explainer.explain(self._source.tenants, path, headers, body, self.running)
+        tenants = self._source.tenants
+        return self._explainer.explain(tenants, path, headers, body, self.running, tenant=tenant)
 
     def running(self, policy: TenantPolicy) -> Running | None:
         """What the semantic tier of this process knows of a tenant."""
@@ -174,6 +186,15 @@ class Operations:
     async def metrics(self) -> bytes:
         """The metrics of this process."""
         return await asyncio.to_thread(exposition, self.snapshot())
+
+    async def check_policy(self, text: str) -> dict[str, Any]:
+        """What a text would be as a policy file."""
+        return await checked(self._source, text)
+
+    async def tell(self, topic: str, asked: Any = None) -> list[Any]:
+        """What this process knows of a topic of the console; empty where nobody here tells it."""
+        teller = self.tellers.get(topic)
+        return [] if teller is None else [await teller(asked)]
 
     def policies(self) -> dict[str, Any]:
         """The policies in use."""
@@ -199,26 +220,6 @@ def not_open() -> RequestError:
     return RequestError(503, message, code="semantic-not-open")
 
 
-_REFUSED = "refused"
-_Handler = Callable[[bytes], Awaitable[bytes]]
-
-
-def refusal_of(error: RequestError) -> dict[str, Any]:
-    """What a worker answers in place of what it was asked for."""
-    return {_REFUSED: [error.status, error.message, error.field, error.code]}
-
-
-def is_refusal(answer: Any) -> bool:
-    """Whether `refusal_of` made it."""
-    return isinstance(answer, dict) and answer.keys() == {_REFUSED}
-
-
-def error_of(refusal: dict[str, Any]) -> RequestError:
-    """The error that `refusal_of` was given."""
-    status, message, about, code = refusal[_REFUSED]
-    return RequestError(status, message, field=about, code=code)
-
-
 def full_key(text: str) -> ExactKey:
     """An exact key from hex. Raises `RequestError` 422."""
     try:
@@ -230,83 +231,6 @@ def full_key(text: str) -> ExactKey:
             422, "A key is 64 hex digits, as `trivet explain --admin URL` prints it.", field="key"
         )
     return ExactKey(key)
-
-
-def _refusing(handler: _Handler) -> _Handler:
-    """The handler, with the errors that are the asker's told as answers."""
-
-    async def answer(payload: bytes) -> bytes:
-        try:
-            return await handler(payload)
-        except RequestError as error:
-            return orjson.dumps(refusal_of(error))
-
-    return answer
-
-
-def handlers_of(operations: Operations) -> dict[str, _Handler]:
-    """What a worker answers when the supervisor asks over the hub."""
-
-    async def ready(_: bytes) -> bytes:
-        return orjson.dumps(asdict(await operations.ready()))
-
-    async def stats(_: bytes) -> bytes:
-        return orjson.dumps(await operations.stats())
-
-    async def metrics(_: bytes) -> bytes:
-        return orjson.dumps([os.getpid(), operations.snapshot()])
-
-    async def reload(_: bytes) -> bytes:
-        return orjson.dumps(asdict(await operations.reload()))
-
-    async def purge(payload: bytes) -> bytes:
-        asked = orjson.loads(payload)
-        count = await operations.purge(asked.pop("tenant"), **asked)
-        return orjson.dumps(count)
-
-    async def knows(payload: bytes) -> bytes:
-        tenant, hit = orjson.loads(payload)
-        found = operations.similar is not None and operations.similar.knows(tenant, hit)
-        return orjson.dumps(os.getpid() if found else None)
-
-    async def running(payload: bytes) -> bytes:
-        policy = operations.tenants.get(orjson.loads(payload))
-        found = None if policy is None else operations.running(policy)
-        return orjson.dumps(None if found is None else asdict(found))
-
-    async def feedback(payload: bytes) -> bytes:
-        worker, tenant, hit, verdict = orjson.loads(payload)
-        if worker != os.getpid():
-            return b"null"
-        return orjson.dumps(await operations.feedback(tenant, hit, verdict))
-
-    return {
-        "ready": ready,
-        "stats": stats,
-        "metrics": metrics,
-        "reload": reload,
-        "purge": _refusing(purge),
-        "knows": knows,
-        "running": running,
-        "feedback": _refusing(feedback),
-        **_hearing(operations),
-    }
-
-
-def _hearing(operations: Operations) -> dict[str, _Handler]:
-    async def hears(_: bytes) -> bytes:
-        semantics = operations.semantics
-        is_open = semantics is not None and semantics.verdicts is not None
-        return orjson.dumps(os.getpid() if is_open else None)
-
-    async def verdicts(payload: bytes) -> bytes:
-        worker, tenant, said = orjson.loads(payload)
-        if worker != os.getpid():
-            return b"null"
-        heard = await operations.verdicts(tenant, [Said(*one) for one in said])
-        return orjson.dumps([list(one) for one in heard])
-
-    return {"hears": hears, "verdicts": _refusing(verdicts)}
 
 
 async def follow_policies(source: PolicySource, observer: Observer) -> None:

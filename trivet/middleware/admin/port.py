@@ -1,12 +1,14 @@
-"""The operator's port: health, readiness and metrics here, everything under `/trivet/` by FastAPI.
+"""The operator's port: health, readiness and metrics here, everything under `/trivet/` by FastAPI,
+but for the console at `/trivet/ui`.
 
 `/healthz`, `/readyz`, `/metrics` and the API's description (`/trivet/docs`,
 `/trivet/openapi.json`) need no credential: they hold states, counts, tenants' names, and no
-content. All else under `/trivet/` needs `Authorization: Bearer <admin key>`. With no admin key
-configured it answers loopback peers only, and those only if no proxy or foreign page is involved.
+content; nor do the console's own files. All else under `/trivet/` needs `Authorization: Bearer
+<admin key>`, or the console's session. With no admin key configured it answers loopback peers only,
+and those only if no proxy or foreign page is involved.
 
 FastAPI costs 16 MB and a third of a second, so it is imported, in a thread, by the first request
-that needs it.
+that needs it; the console likewise.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ import orjson
 import structlog
 
 from trivet.middleware.admin.control import Component, Control, Readiness
+from trivet.middleware.console.history import History
+from trivet.middleware.console.sessions import Sessions
 from trivet.middleware.observe.exposition import CONTENT_TYPE
 
 Message = MutableMapping[str, Any]
@@ -32,6 +36,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
+CONSOLE = "/trivet/ui"
+"""Where the console is."""
 _PREFIX = "/trivet/"
 _OPEN = frozenset({"/trivet/docs", "/trivet/openapi.json"})
 _THROUGH_A_PROXY = (b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via")
@@ -52,13 +58,19 @@ def error_body(message: str, field: str | None = None, code: str | None = None) 
 
 
 class AdminApp:
-    """An ASGI app over a `Control`. Holds no state but the lazily built API."""
+    """An ASGI app over a `Control`. Holds no state but the console's sessions, and the API and the
+    console once they are built."""
 
-    def __init__(self, control: Control, credential_sha256: str | None) -> None:
+    def __init__(
+        self, control: Control, credential_sha256: str | None, history: History | None = None
+    ) -> None:
         """`credential_sha256` is the SHA-256 of the admin key in hex; None is loopback only."""
         self._control = control
         self._credential = credential_sha256.lower() if credential_sha256 else None
+        self._history = history or History()
+        self._sessions = Sessions(self._credential) if self._credential else None
         self._api: App | None = None
+        self._console: App | None = None
         self._building = asyncio.Lock()
         if self._credential is None:
             _log.info("admin-loopback-only", reason="TRIVET_ADMIN_KEY is not set")
@@ -75,12 +87,15 @@ class AdminApp:
     async def _http(self, scope: Message, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if path.startswith(_PREFIX):
-            refused = None if path in _OPEN else refusal(scope, self._credential)
-            if refused is None:
+            refused = None if _is_open(path) else self._refusal(scope)
+            if refused is not None:
+                await _reply(scope, send, *refused)
+            elif _is_console(path):
+                console = self._console or await self._build_console()
+                await console(scope, receive, send)
+            else:
                 api = self._api or await self._build()
                 await api(scope, receive, send)
-            else:
-                await _reply(scope, send, *refused)
         elif not is_admin_path(path):
             await _reply(scope, send, 404, error_body(f"There is nothing at {path}."))
         elif scope["method"] not in ("GET", "HEAD"):
@@ -93,6 +108,17 @@ class AdminApp:
         else:
             body = await self._control.metrics()
             await _reply(scope, send, 200, body, CONTENT_TYPE.encode())
+
+    def _refusal(self, scope: Message) -> tuple[int, bytes] | None:
+        if self._sessions is None or _headers(scope, b"authorization"):
+            return refusal(scope, self._credential)
+        standing = self._sessions.standing(scope)
+        if standing == "open":
+            return None
+        if standing == "foreign":
+            message = "A session changes something only from a page of the console."
+            return 403, error_body(message, code="foreign")
+        return refusal(scope, self._credential)
 
     async def _ready(self) -> Readiness:
         try:
@@ -109,6 +135,30 @@ class AdminApp:
             if self._api is None:
                 self._api = await asyncio.to_thread(_import_api, self._control)
         return self._api
+
+    async def _build_console(self) -> App:
+        async with self._building:
+            if self._console is None:
+                module = await asyncio.to_thread(
+                    importlib.import_module, "trivet.middleware.console.app"
+                )
+                parts = (self._control, self._history, self._sessions, self._refusal)
+                self._console = module.ConsoleApp(*parts)
+            console: App = self._console
+        return console
+
+
+def _is_console(path: str) -> bool:
+    return path == CONSOLE or path.startswith(f"{CONSOLE}/")
+
+
+def _is_open(path: str) -> bool:
+    """Whether `path` needs no credential: the console checks its login, and its files hold no
+    data."""
+    if path in _OPEN:
+        return True
+    guarded = path.startswith((f"{CONSOLE}/api/", f"{CONSOLE}/events"))
+    return _is_console(path) and not guarded
 
 
 def _import_api(control: Control) -> App:

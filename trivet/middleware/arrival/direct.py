@@ -14,8 +14,6 @@ from functools import lru_cache
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import (
-    HEADER_RE,
-    HEADER_VALUE_RE,
     STATUS_LINE,
     RequestResponseCycle,
 )
@@ -26,6 +24,12 @@ DIRECT: Final = "trivet.direct"
 """Where an ASGI scope has the `Direct` of its request."""
 NO_BODY: Final = frozenset({204, 304})
 """Such responses end with their head (RFC 9110 section 6.4.1)."""
+
+
+_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Bytes of a field's name (RFC 9110 section 5.6.2)."""
+_CONTROLS: Final = bytes([*range(0x09), *range(0x0A, 0x20), 0x7F])
+"""Bytes that no field's value has (RFC 9110 section 5.5)."""
 
 
 class Direct:
@@ -79,7 +83,7 @@ class Direct:
             return False
         names = b"".join([name for name, _ in reply.headers])
         values = b"".join([value for _, value in reply.headers])
-        if HEADER_RE.search(names) or HEADER_VALUE_RE.search(values):
+        if names.translate(None, _TOKEN) or len(values.translate(None, _CONTROLS)) < len(values):
             return False
         write_whole(cycle, reply)
         return True

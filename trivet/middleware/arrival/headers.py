@@ -6,7 +6,7 @@ Hop-by-hop fields: RFC 9110 section 7.6.1.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -85,6 +85,11 @@ class RequestHeaders(Mapping[str, str]):
         """The value, or `default`. The `get` of `Mapping` raises and catches where it has none."""
         value = self._by_name.get(name.encode("latin-1"))
         return default if value is None else value.decode("latin-1")
+
+    @property
+    def names(self) -> KeysView[bytes]:
+        """The names, each once."""
+        return self._by_name.keys()
 
     def get_raw(self, name: bytes) -> bytes | None:
         """The value as it came."""

@@ -20,7 +20,7 @@ _TAG: Final = b"trivet-idempotency-v1"
 
 def is_idempotent(headers: RequestHeaders) -> bool:
     """Whether a request has such a key."""
-    return any(headers.get_raw(name) is not None for name in _NAMES)
+    return not headers.names.isdisjoint(_NAMES)
 
 
 def bound_to_request(headers: RawHeaders, secret: bytes, key: ExactKey) -> RawHeaders:

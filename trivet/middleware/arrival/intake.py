@@ -45,9 +45,15 @@ class _Patience:
 class Intake:
     """Reads and decodes bodies under the server's limits."""
 
-    def __init__(self, max_body: int, silence: float) -> None:
+    def __init__(self, max_body: int, silence: float, *, helper: bool = True) -> None:
+        """`helper`: a process may be started to decode large bodies in; else it is a thread.
+
+        Such a process imports the program's main module again, so only a program whose main
+        module is known to bear it may have one.
+        """
         self._max_body = max_body
         self._silence = silence
+        self._may_have_helper = helper
         self._helper: Executor | None = None
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By tenant; each lasts as long as somebody holds it or waits for it."""
@@ -152,7 +158,7 @@ class Intake:
         self, decode: Callable[[bytes, Headers], Decoded], raw: bytes, headers: Headers
     ) -> Decoded:
         loop = asyncio.get_running_loop()
-        for _ in range(2):
+        for _ in range(2 if self._may_have_helper else 0):
             if self._helper is None:
                 context = multiprocessing.get_context("spawn")
                 self._helper = ProcessPoolExecutor(1, mp_context=context)

@@ -14,7 +14,11 @@ from trivet.errors import RequestError
 from trivet.middleware.arrival.headers import RawHeaders, RequestHeaders
 
 _CHARSET: Final = re.compile(rb"charset", re.IGNORECASE)
-_UTF_8: Final = re.compile(rb'charset=(?:utf-?8|"utf-?8")(?=[ \t]*(?:;|\Z))', re.IGNORECASE)
+_UTF_8: Final = re.compile(
+    rb'charset=(?:utf-?8|us-ascii|"utf-?8"|"us-ascii")(?=[ \t]*(?:;|\Z))', re.IGNORECASE
+)
+"""US-ASCII is a part of UTF-8 (RFC 3629 section 1)."""
+_ASCII: Final = re.compile(rb"us-ascii", re.IGNORECASE)
 _JSON: Final = re.compile(
     rb"application/(?:[a-z0-9.!#$&^_-]+\+)?json[ \t]*(?:;[^,]*)?", re.IGNORECASE
 )
@@ -61,7 +65,9 @@ def _says_utf_8(kind: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_json(kind: bytes) -> bool:
-    return _JSON.fullmatch(kind) is not None
+    # Who follows the WHATWG's encodings takes us-ascii for windows-1252, and would read a byte
+    # above 127 as another character than it was taken for here: it goes on as plain JSON.
+    return _JSON.fullmatch(kind) is not None and _ASCII.search(kind) is None
 
 
 def _unsupported(field: str, message: str) -> RequestError:

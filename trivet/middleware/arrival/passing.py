@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 from trivet.middleware.arrival.admission import Admission
 from trivet.middleware.arrival.headers import RawHeaders, RequestHeaders, to_upstream
@@ -78,8 +79,9 @@ class Passing:
             sent = await self._native(visit, native, target, (forwarded, framed))
         to = (target.config, visit.method, visit.target)
         began = time.perf_counter()
-        if sent is not None:
-            response = await self._client.send(*to, sent.headers, sent.body, sent.way)
+        if sent is not None and prefixes is not None:
+            send = partial(self._client.send, *to, sent.headers, sent.body, sent.way)
+            response = await prefixes.fan_out(sent, policy.prefix, send)
         else:
             body: bytes | AsyncIterator[bytes] = b""
             if has_body(headers):

@@ -54,6 +54,8 @@ class Known(NamedTuple):
     """What the entry has to be purged by: one without them is not this request's yet."""
     route: str = ""
     """What the request's route is called in figures."""
+    size: int = 0
+    """Bytes of memory that it counts for."""
 
 
 class Recall:
@@ -86,7 +88,7 @@ class Recall:
         asked = (id(caller), target, deciding(headers), sha256(body))
         old = self._known.pop(asked, None)
         if old is not None:
-            self._bytes -= _weight(asked, old)
+            self._bytes -= old.size
 
     def keep(self, arrival: Arrival, call: Call, entry: Entry) -> None:
         """Remember a request that has a stored answer."""
@@ -101,9 +103,11 @@ class Recall:
         if len(body) > _LONGEST or names_transport(named):
             return
         asked = self._asked(arrival)
-        if asked in self._known or _head_weight(asked) > _HEAVIEST_HEAD:
+        head = len(asked[1]) + weight(asked[2])
+        if asked in self._known or head > _HEAVIEST_HEAD:
             return
-        known = self._known[asked] = Known(
+        size = _OBJECTS + head + len(entry.canonical)
+        self._known[asked] = Known(
             # Kept, so that its identity cannot become another's meanwhile.
             caller,
             call.dialect,
@@ -116,10 +120,11 @@ class Recall:
             call.upstream.name,
             call.labels,
             route_of_call(call),
+            size,
         )
-        self._bytes += _weight(asked, known)
+        self._bytes += size
         while self._bytes > _MOST_BYTES or len(self._known) > _MOST:
-            self._bytes -= _weight(*self._known.popitem(last=False))
+            self._bytes -= self._known.popitem(last=False)[1].size
 
     def _asked(self, arrival: Arrival) -> _Asked:
         """What `find` looked for when this very arrival was not known, or the same made anew."""
@@ -131,12 +136,3 @@ class Recall:
             if said is body and told is headers and who is caller and where == target:
                 return asked
         return id(caller), target, deciding(headers), sha256(body)
-
-
-def _weight(asked: _Asked, known: Known) -> int:
-    return _OBJECTS + _head_weight(asked) + len(known.question.canonical)
-
-
-def _head_weight(asked: _Asked) -> int:
-    _, target, deciding, _ = asked
-    return len(target) + weight(deciding)

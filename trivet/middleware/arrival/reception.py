@@ -37,7 +37,7 @@ from trivet.middleware.prefix_tier.tier import Prefixes
 from trivet.middleware.semantic_tier.semantics import FEEDBACK_PATH, Semantics
 from trivet.middleware.traffic.log import recorded
 from trivet.middleware.upstream import UpstreamClient
-from trivet.policies.directives import entry_labels, read_directives
+from trivet.policies.directives import entry_labels, read_directives, read_purpose
 from trivet.policies.eligibility import Eligible, eligibility, end_user, named_user
 from trivet.policies.model import TenantPolicy
 from trivet.policies.settings import settings_for
@@ -87,6 +87,10 @@ class Reception:
             hidden_headers,
         )
         self._memo = TermsMemo()
+
+    def in_flight(self, tenant: str) -> int:
+        """How many requests of a tenant are under way."""
+        return self._admission.requests(tenant)
 
     async def serve(self, visit: Visit) -> Reply:
         """The reply. Raises `RequestError` for what the caller has to mend."""
@@ -181,6 +185,7 @@ class Reception:
         raw: bytes,
         named: Target | None,
     ) -> Reply:
+        visit.purpose = read_purpose(headers)
         batch: Batch | None = None
         if visit.api is Api.EMBEDDINGS:
             batch = await self._intake.decode(decode, raw, headers, visit.tenant)
@@ -223,13 +228,15 @@ class Reception:
             key_headers(headers.end_to_end, settings.key_headers, settings.ignore_headers),
             self._credential(caller, target),
             entry_labels(policy, directives),
+            target.config.root + visit.path,
+            tuple(sorted(policy.versions.items())),
         )
         if not request.directives:
             self._memo.keep(place, terms)
         return terms
 
     def _call(self, visit: Visit, headers: RequestHeaders, request: Request, terms: Terms) -> Call:
-        caller, target, settings, directives, keyed, credential, labels = terms
+        caller, target, settings, directives, keyed, credential, labels, *_ = terms
         policy = caller.policy
         user = end_user(settings, request, headers)
         plan = eligibility(request, policy, settings, directives, user)
@@ -244,11 +251,11 @@ class Reception:
         parts = KeyParts(
             api=request.api,
             upstream=target.config.name,
-            base_url=target.config.root + visit.path,
+            base_url=terms.base_url,
             credential=credential,
             headers=keyed,
             scope=Scope(policy.tenant, plan.user if isinstance(plan, Eligible) else None),
-            policy_versions=tuple(sorted(policy.versions.items())),
+            policy_versions=terms.versions,
             request_versions=directives.versions,
             canonical=request.canonical,
             query=visit.query,
@@ -272,11 +279,13 @@ class Reception:
             asked=visit.asked,
             principal=named_user(settings, request, headers),
             route=headers.get("trivet-route", "")[:_LONGEST_ROUTE],
+            purpose=visit.purpose,
         )
 
     def _remember(self, visit: Visit, call: Call, entry: Entry) -> None:
-        # What is recorded has to come the whole way each time.
-        if visit.caller is not None and not recorded(call.policy):
+        # What is recorded has to come the whole way each time, and so has what warms.
+        own = visit.purpose != "request" or recorded(call.policy)
+        if visit.caller is not None and not own:
             arrival = (visit.caller, visit.arrived, visit.raw_headers, visit.body)
             self._recall.keep(arrival, call, entry)
 

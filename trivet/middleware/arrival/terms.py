@@ -35,6 +35,10 @@ class Terms(NamedTuple):
     key_headers: Pairs
     credential: bytes
     labels: frozenset[str]
+    base_url: str
+    """The URL that is asked, its path included and its query not."""
+    versions: Pairs
+    """The policy's, sorted."""
 
 
 def place_of(caller: Identified, arrived: str, model: str, raw: RawHeaders) -> _Place:

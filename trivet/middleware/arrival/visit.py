@@ -62,6 +62,7 @@ class Visit:
     """What the tier was asked about this very request already."""
     called: str = ""
     """What the request's route is called in figures; empty while it is not known."""
+    purpose: Literal["request", "warm"] = "request"
     call: Call | None = None
     """What the request was decided to be, for its record."""
 

@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from trivet import canonical
-from trivet.exact.key import KeyParts, exact_key, key_headers
-from trivet.messages import Api, Request, Scope
+from trivet.exact.key import KeyParts, exact_key
+from trivet.messages import Api
 from trivet.middleware.dialects import embeddings
-from trivet.middleware.dialects.base import Headers
+from trivet.middleware.explain.considered import Decode, Destination, consider
 from trivet.middleware.explain.omitted import Omitted, omitted
 from trivet.middleware.explain.prefix import prefix_view
 from trivet.middleware.explain.sample import Sample
 from trivet.middleware.explain.semantic import semantic_view
-from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.semantic_tier.effective import Effective, Running, effective
-from trivet.policies.directives import Directives, entry_labels, read_directives
-from trivet.policies.eligibility import Bypass, Eligible, eligibility, end_user
+from trivet.policies.directives import entry_labels
+from trivet.policies.eligibility import Bypass, Eligible
 from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.model import ExactSettings
-from trivet.policies.settings import matching_rules, settings_for
+from trivet.policies.settings import matching_rules
 from trivet.policies.tenants import Identified, is_own_key
-from trivet.prefix.prompts.repairs import difference, repair
-
-Decode = Callable[[bytes, Headers], Request]
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """The upstream that the request would go to."""
-
-    name: str
-    root: str
-    """The URL that paths are appended to."""
-    credential: bytes | None = None
-    """Credential scope of the upstream's own credential; None sends the caller's."""
-    upstream: UpstreamConfig | None = None
-    """None where no upstreams are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +71,8 @@ class Explanation:
     """Positions of the policy's rules that match, from 0; earlier ones win."""
     semantic: Effective | None = None
     """The tenant's mode in the semantic tier, whatever becomes of this request."""
+    prefix: tuple[str, ...] = ()
+    """What is sent to the upstream's prefix cache: whose it is, and each thing that is done."""
     repairs: tuple[str, ...] = ()
     """What the policy changes in the body before all else, and the lines of a diff."""
 
@@ -110,21 +95,16 @@ def explain(
     """
     if who is None:
         return _turned_away(sample)
-    headers = sample.headers
-    sample, repairs = _repaired(sample, who)
-    if sample.api is Api.EMBEDDINGS:
-        decode = _decode_embeddings
-    request = decode(sample.body, headers)
+    case = consider(sample, decode, who, to)
+    sample, decode, request, parts = case.sample, case.decode, case.request, case.parts
+    settings, directives, plan = case.settings, case.directives, case.plan
+    headers, policy = sample.headers, who.policy
     route = headers.get("trivet-route") or sample.path
-    policy = who.policy
-    place = (sample.path, headers.get("trivet-route", ""))
-    settings = settings_for(policy, request.api, request.model, place)
-    directives = read_directives(headers, request.directives)
-    plan = eligibility(request, policy, settings, directives, end_user(settings, request, headers))
-    parts = _parts(sample, request, who, to, (settings, directives, plan))
     named = _identity_headers(sample, who, to)
     others = _other_headers(sample, parts, named)
     keeps = isinstance(plan, Eligible) and plan.store
+    headers_sent = list(sample.raw_headers)
+    taken, why, cached = prefix_view(request, policy, to.upstream, headers_sent, to.warmth)
     return Explanation(
         tenant=who.tenant,
         identified_by=who.how,
@@ -144,7 +124,7 @@ def explain(
         tiers=(
             _exact_view(plan, settings),
             TierView("semantic", *semantic_view(request, policy.semantic, plan, running)),
-            _prefix_view(request, who, to, sample),
+            TierView("prefix", taken, why, "; ".join(cached)),
         ),
         policy_versions=dict(parts.policy_versions),
         request_versions=dict(parts.request_versions),
@@ -153,31 +133,20 @@ def explain(
         settings={name: getattr(settings, name) for name in ExactSettings.model_fields},
         rules=matching_rules(policy, request.api, request.model, route),
         semantic=effective(policy.semantic, running),
-        repairs=repairs,
+        prefix=cached if to.upstream is not None else (),
+        repairs=case.repairs,
     )
 
 
 def explanation_of(told: dict[str, Any]) -> Explanation:
     """Read `Explanation.as_json` back, as the admin API sends it."""
-    lists = ("keys", "headers_left_out", "headers_ignored", "labels", "rules", "repairs")
+    lists = ("keys", "headers_left_out", "headers_ignored", "labels", "rules", "repairs", "prefix")
     read = {**told, **{name: tuple(told[name]) for name in lists}}
     read["key_fields"] = tuple((name, value) for name, value in told["key_fields"])
     read["left_out"] = tuple(Omitted(**item) for item in told["left_out"])
     read["tiers"] = tuple(TierView(**item) for item in told["tiers"])
     read["semantic"] = None if told["semantic"] is None else Effective(**told["semantic"])
     return Explanation(**read)
-
-
-def _repaired(sample: Sample, who: Identified) -> tuple[Sample, tuple[str, ...]]:
-    if sample.api is Api.EMBEDDINGS:
-        return sample, ()
-    body, changes = repair(sample.api, sample.body, who.policy.prefix.repair)
-    told = (*changes, *difference(sample.body, body)) if changes else ()
-    return replace(sample, body=body), told
-
-
-def _decode_embeddings(raw: bytes, headers: Headers) -> Request:
-    return embeddings.decode(raw, headers).request
 
 
 def _turned_away(sample: Sample) -> Explanation:
@@ -204,28 +173,6 @@ def _turned_away(sample: Sample) -> Explanation:
         ttl=None,
         settings={},
         rules=(),
-    )
-
-
-def _parts(
-    sample: Sample,
-    request: Request,
-    who: Identified,
-    to: Destination,
-    decided: tuple[ExactSettings, Directives, Eligible | Bypass],
-) -> KeyParts:
-    settings, directives, plan = decided
-    return KeyParts(
-        api=request.api,
-        upstream=to.name,
-        base_url=to.root + sample.path,
-        credential=who.credential if to.credential is None else to.credential,
-        headers=key_headers(sample.raw_headers, settings.key_headers, settings.ignore_headers),
-        scope=Scope(who.tenant, plan.user if isinstance(plan, Eligible) else None),
-        policy_versions=tuple(sorted(who.policy.versions.items())),
-        request_versions=directives.versions,
-        canonical=request.canonical,
-        query=sample.query,
     )
 
 
@@ -288,12 +235,6 @@ def _short(value: str) -> str:
 def _other_headers(sample: Sample, parts: KeyParts, named: tuple[str, ...]) -> tuple[str, ...]:
     keyed = {name for name, _ in parts.headers}.union(named)
     return tuple(sorted(name for name in sample.headers if name not in keyed))
-
-
-def _prefix_view(request: Request, who: Identified, to: Destination, sample: Sample) -> TierView:
-    return TierView(
-        "prefix", *prefix_view(request, who.policy, to.upstream, list(sample.raw_headers))
-    )
 
 
 _WHY = {

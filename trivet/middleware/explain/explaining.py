@@ -11,7 +11,8 @@ from trivet.exact.key import credential_scope
 from trivet.middleware.arrival.routing import Routing, check_model
 from trivet.middleware.dialects.bodies import compact
 from trivet.middleware.dialects.registry import dialect_of, route_of
-from trivet.middleware.explain.explain import Destination, Explanation, explain
+from trivet.middleware.explain.considered import Case, Destination, consider
+from trivet.middleware.explain.explain import Explanation, explain
 from trivet.middleware.explain.sample import Sample, read_sample
 from trivet.middleware.semantic_tier.effective import Running
 from trivet.policies.model import TenantPolicy
@@ -27,6 +28,9 @@ class Explainer:
     def __init__(self, routing: Routing | None, secret: bytes) -> None:
         self._routing = routing
         self._secret = secret
+        self.warmth: Callable[[str, str, str], str | None] = lambda tenant, upstream, model: None
+        """What this process knows of a tenant's prefixes that may be kept warm, by upstream and
+        model."""
 
     def explain(
         self,
@@ -35,13 +39,33 @@ class Explainer:
         headers: Mapping[str, str],
         body: bytes,
         running_of: RunningOf = lambda policy: None,
+        *,
+        tenant: str | None = None,
     ) -> dict[str, Any]:
-        """The explanation of one request as plain JSON values. Raises `RequestError`."""
-        envelope = compact({"path": path, "headers": dict(headers)})
-        sample = read_sample(envelope[:-1] + b',"body":' + body + b"}")
-        who = tenants.identify(sample.raw_headers)
+        """The explanation of one request as plain JSON values, of the caller that its headers name
+        or of a declared `tenant`. Raises `RequestError`, 404 for a tenant that none declares."""
+        sample = _sample(path, headers, body)
+        who = _who(tenants, sample, tenant)
         running = None if who is None else running_of(who.policy)
         return self.of_sample(sample, who, running).as_json()
+
+    def considered(
+        self,
+        tenants: TenantDirectory,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        tenant: str | None = None,
+    ) -> tuple[Case, TenantPolicy] | None:
+        """A request as the tiers see it, and its caller's policy; None for nobody's. Raises
+        `RequestError`."""
+        sample = _sample(path, headers, body)
+        who = _who(tenants, sample, tenant)
+        if who is None:
+            return None
+        to = self._destination(sample, who)
+        return consider(sample, dialect_of(sample.api).decode, who, to), who.policy
 
     def of_sample(
         self, sample: Sample, who: Identified | None, running: Running | None = None
@@ -66,4 +90,20 @@ class Explainer:
         if target.credential is not None:
             text = target.credential.decode("latin-1")
             credential = credential_scope(self._secret, "configured", text) + who.others
-        return Destination(target.config.name, target.config.root, credential, target.config)
+        name = target.config.name
+        warmth = self.warmth(who.tenant, name, model) or ""
+        return Destination(name, target.config.root, credential, target.config, warmth)
+
+
+def _sample(path: str, headers: Mapping[str, str], body: bytes) -> Sample:
+    envelope = compact({"path": path, "headers": dict(headers)})
+    return read_sample(envelope[:-1] + b',"body":' + body + b"}")
+
+
+def _who(tenants: TenantDirectory, sample: Sample, tenant: str | None) -> Identified | None:
+    if tenant is None:
+        return tenants.identify(sample.raw_headers)
+    who = tenants.chosen(tenant)
+    if who is None:
+        raise RequestError(404, f"No policy declares the tenant {tenant!r}.", field="tenant")
+    return who

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from trivet.errors import ConfigError, Problem, RequestError
 from trivet.policies.model import TenantPolicy
 from trivet.policies.tenants import UNDECLARED, PolicySet
+from trivet.terminal import say, say_json
 
 if TYPE_CHECKING:
+    from trivet.middleware.arrival.routing import Routing
     from trivet.middleware.explain.sample import Sample
     from trivet.middleware.running.config import ServerConfig
     from trivet.middleware.semantic_tier.effective import Effective
@@ -58,10 +59,10 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
             "warnings": [asdict(warning) for warning in found.warnings],
             "semantic": {tenant: asdict(mode) for tenant, mode in modes.items()},
         }
-        click.echo(json.dumps(data))
+        say_json(data)
         return code
     for warning in found.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        say(f"warning: {warning}", err=True)
     if found.problems:
         told = [*map(str, found.problems), f"{_counted(found.problems, 'problem')} found."]
     else:
@@ -69,7 +70,7 @@ def check(directory: Path | None, config: Path | None, *, as_json: bool) -> int:
         if found.directory is not None:
             told.append(f"{_counted(tenants, 'tenant')}: {', '.join(sorted(tenants))}")
         told += [f"semantic tier of {tenant}: {mode.text}" for tenant, mode in modes.items()]
-    click.echo("\n".join(told))
+    say("\n".join(told))
     return code
 
 
@@ -145,29 +146,63 @@ def explain_running(request_file: Path, admin: str, key: str | None, *, as_json:
     sample = _sample(request_file)
     target = f"{sample.path}?{sample.query}" if sample.query else sample.path
     told = AdminClient(admin, key).explain(target, sample.headers, sample.body)
-    click.echo(json.dumps(told) if as_json else render(explanation_of(told)), nl=as_json)
+    if as_json:
+        say_json(told)
+    else:
+        say(render(explanation_of(told)))
     return FINDING if told["tenant"] is None else OK
 
 
-def explain(request_file: Path, *, policies: Path | None, tenant: str | None, as_json: bool) -> int:
-    """Print what would happen to a request. Returns the exit code: 1 where it is turned away."""
+def explain(
+    request_file: Path,
+    *,
+    policies: Path | None,
+    tenant: str | None,
+    as_json: bool,
+    config_file: Path | None = None,
+) -> int:
+    """Print what would happen to a request, in front of the config's upstreams where one is given.
+    Returns the exit code: 1 where it is turned away."""
     from trivet.middleware.explain.explaining import Explainer
     from trivet.middleware.explain.text import render
     from trivet.policies.source import PolicySource
 
     secret = b"trivet-explain"
-    tenants = PolicySource(policies, secret).tenants
+    config = _config(config_file)
+    names = None if config is None else [upstream.name for upstream in config.upstreams]
+    policies = policies or (config.policies if config is not None else None)
+    tenants = PolicySource(policies, secret, upstreams=names).tenants
     sample = _sample(request_file)
     who = tenants.identify(sample.raw_headers)
     if tenant is not None:
         who = tenants.chosen(tenant)
         if who is None:
             raise ConfigError(Problem("command line", 0, 0, "--tenant", _unknown(tenant, policies)))
-    told = Explainer(None, secret).of_sample(sample, who)
-    click.echo(json.dumps(told.as_json()) if as_json else render(told), nl=as_json)
-    if not as_json:
-        click.echo("Worked out without a proxy: the key is another there (see --admin).", err=True)
+    told = Explainer(_routing(config), secret).of_sample(sample, who)
+    if as_json:
+        say_json(told.as_json())
+    else:
+        say(render(told))
+        say("Worked out without a proxy: the key is another there (see --admin).", err=True)
     return FINDING if told.tenant is None else OK
+
+
+def _config(file: Path | None) -> ServerConfig | None:
+    from trivet.middleware.running.config import server_config
+
+    return None if file is None else server_config(file, {})
+
+
+def _routing(config: ServerConfig | None) -> Routing | None:
+    """The config's upstreams. Nothing is sent, so what is not set in the environment is made up."""
+    from trivet.middleware.arrival.routing import Routing
+
+    if config is None:
+        return None
+    named = [one.credential_env for one in config.upstreams]
+    named += [one.engine_secret_env for one in config.upstreams]
+    made_up = {name: "0" * 64 for name in named if name and not os.environ.get(name, "").strip()}
+    return Routing(config.upstreams, {**os.environ, **made_up})
 
 
 def _sample(file: Path) -> Sample:

@@ -7,6 +7,7 @@ from typing import Final
 from trivet.messages import Api, Request
 from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.prefix_tier.asks import Asked, marks_for, outline_for, signed_by_aws
+from trivet.middleware.prefix_tier.warmth import WHY, never_pinged
 from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import TenantPolicy
 from trivet.prefix.backends.base import Ask, Isolation
@@ -26,11 +27,20 @@ _APART: Final[dict[Isolation, str]] = {
 
 
 def prefix_view(
-    request: Request, policy: TenantPolicy, upstream: UpstreamConfig | None, headers: RawHeaders
-) -> tuple[bool, str, str]:
-    """Whether the tier takes part, the reason, and what it does in words."""
+    request: Request,
+    policy: TenantPolicy,
+    upstream: UpstreamConfig | None,
+    headers: RawHeaders,
+    warmth: str = "",
+) -> tuple[bool, str, tuple[str, ...]]:
+    """Whether the tier takes part, the reason, and what it does in words, the cache first. `warmth`
+    is what became of the last prefix that might have been kept warm, where a process knows."""
     if upstream is None:
-        return True, "", "depends on the upstream, and none is declared here"
+        return (
+            True,
+            "",
+            ("depends on the upstream, and none is declared here (see --config)",),
+        )
     backend = backend_of(upstream.cache, upstream.base_url, upstream.engine_secret_env)
     if backend.isolates == "none":
         return (
@@ -38,11 +48,11 @@ def prefix_view(
             "no-backend",
             (
                 "the request passes through as it came; what the upstream caches, it caches "
-                "(upstreams.cache names whose cache it is)"
+                "(upstreams.cache names whose cache it is)",
             ),
         )
     if request.api is Api.EMBEDDINGS and backend.isolates not in ("salt", "slot"):
-        return False, "embeddings", "embeddings have no prefix to share"
+        return False, "embeddings", ("embeddings have no prefix to share",)
     asked = Asked(
         *(request.api, request.model, policy.tenant, policy.prefix, upstream),
         *("", headers, request.forward),
@@ -51,16 +61,33 @@ def prefix_view(
     marks = marks_for(asked, outline, backend.kind) if backend.takes_marks else ()
     ask = Ask(
         *(request.api, request.model, request.forward, outline, _SHOWN, 0, 0),
+        common=upstream.credential_env is not None,
         bearer=not signed_by_aws("", headers),
         marks=marks,
     )
     prepared = backend.prepare(ask)
     said = [f"{backend.kind}: {_APART[backend.isolates]}", *prepared.notes]
+    if asked.policy.fan_out.wait and prepared.marks:
+        said.append(f"siblings of a new prefix wait {asked.policy.fan_out.wait:g} s for it at most")
     if backend.takes_marks and not prepared.marks and not outline.marks:
         said.append(_why_unmarked(asked, outline.tokens, backend.kind))
+    if backend.takes_marks:
+        never = never_pinged(asked.api, backend.kind, prepared.marks, prepared.body)
+        said.append(_pings(asked, never, warmth))
     if not prepared.apart:
         said.append("refused where several tenants use the upstream")
-    return True, "", "; ".join(filter(None, said))
+    return True, "", tuple(filter(None, said))
+
+
+def _pings(asked: Asked, never: str | None, warmth: str) -> str:
+    """Whether the prefix is kept warm, and why not."""
+    budget = asked.policy.keep_warm.budget_usd
+    if not budget:
+        return "not kept warm: prefix.keep_warm.budget_usd is 0"
+    if never is not None:
+        return f"not kept warm: {WHY[never]} ({never})"
+    last = f"; the last one here: {WHY[warmth]} ({warmth})" if warmth else ""
+    return f"kept warm where the gaps pay for it, for {budget:g} USD a day at most{last}"
 
 
 def _why_unmarked(asked: Asked, tokens: int, kind: str) -> str:

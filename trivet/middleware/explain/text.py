@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trivet.middleware.explain.explain import Explanation
+from trivet.middleware.explain.explain import Explanation, TierView
+from trivet.terminal import plain
 
 _RULE = "-" * 72
 
 
 def render(explanation: Explanation) -> str:
-    """The text that `trivet explain` prints. Ends with a line feed."""
+    """The text that `trivet explain` prints."""
     if explanation.tenant is None:
         return (
             "401: no tenant has this credential, so nothing else is decided.\n"
             "Put the API key into the file's headers, e.g. "
-            '"headers": {"authorization": "Bearer tvt_..."}.\n'
+            '"headers": {"authorization": "Bearer tvt_..."}.'
         )
     blocks = [
         _pairs(_summary(explanation)),
         _titled("Tiers", _tiers(explanation)),
+        _titled("Sent to the upstream's prefix cache", list(explanation.prefix)),
         _titled("Changed by the policy (prefix.repair)", list(explanation.repairs)),
         _titled("In the key", _pairs(explanation.key_fields)),
         _titled(
@@ -35,7 +37,7 @@ def render(explanation: Explanation) -> str:
         _titled("Settings for this request", _pairs(_settings(explanation))),
         _titled("Purge labels", list(explanation.labels)),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+    return "\n\n".join("\n".join(map(plain, block)) for block in blocks if block)
 
 
 def _summary(told: Explanation) -> list[tuple[str, str]]:
@@ -80,9 +82,13 @@ def _tiers(told: Explanation) -> list[str]:
     width = max(len(view.tier) for view in told.tiers)
     return [
         f"{view.tier:<{width}}  {'open  ' if view.open else 'closed'}  "
-        + (f"{view.reason}: {view.detail}" if view.reason else view.detail)
+        + (f"{view.reason}: {_detail(view, told)}" if view.reason else _detail(view, told))
         for view in told.tiers
     ]
+
+
+def _detail(view: TierView, told: Explanation) -> str:
+    return told.prefix[0] if view.tier == "prefix" and told.prefix else view.detail
 
 
 def _settings(told: Explanation) -> list[tuple[str, str]]:
@@ -108,7 +114,7 @@ def _titled(title: str, lines: Sequence[str]) -> list[str]:
 def _pairs(rows: Iterable[tuple[str, str]]) -> list[str]:
     rows = list(rows)
     width = max((len(name) for name, _ in rows), default=0)
-    return [f"{name:<{width}}  {_safe(value)}" for name, value in rows]
+    return [f"{name:<{width}}  {value}" for name, value in rows]
 
 
 def _wrapped(names: Sequence[str]) -> list[str]:
@@ -119,8 +125,3 @@ def _wrapped(names: Sequence[str]) -> list[str]:
             line = ""
         line += f", {name}" if line else name
     return [*lines, line] if line else lines
-
-
-def _safe(value: str) -> str:
-    # Terminals obey control characters, and a request file may come from anybody.
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)

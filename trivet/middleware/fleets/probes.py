@@ -5,14 +5,19 @@ once more as another; between them, on slots, others that make the server move w
 is sent is what the tier's own backend prepares. Until a server with slots has passed, tenants keep
 nothing there; each tenant's own salt is sent all along. The prefix tier reads `unverified` and
 `unsafe`.
+
+Several processes may try out one server at once, and then take each other's slots: a probe that
+somebody may have disturbed is made again, after pauses that are not the same for all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -32,11 +37,13 @@ from trivet.prefix.backends.usage import usage_of
 from trivet.prefix.prompts.outline import outline_of
 from trivet.prefix.routing.isolation import (
     SIZES,
+    SLOT_SIZES,
     Counted,
     Seen,
     Verdict,
     counted,
     hits_between,
+    kept,
     prompt,
     verdict,
 )
@@ -44,6 +51,8 @@ from trivet.telemetry import Observer, PrefixProbed
 
 _JSON: Final = (b"content-type", b"application/json")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_TRIES: Final = 6
+"""Of one server, while others' requests may have come between."""
 _UNTRIED: Final = "it was not tried out yet whether it keeps tenants apart"
 _PATH: Final = "/v1/completions"
 
@@ -57,10 +66,13 @@ class Probes:
         upstreams: Sequence[UpstreamConfig],
         routing: Routing,
         observer: Observer,
+        jitter: Callable[[], float] = lambda: random.SystemRandom().uniform(0.25, 1.75),
     ) -> None:
+        """`jitter` is what each pause is multiplied by."""
         self._client = client
         self._routing = routing
         self._observer = observer
+        self._jitter = jitter
         self._found: dict[str, dict[str, Verdict]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._tried = [one for one in upstreams if _backend(one).isolates in _OWN]
@@ -95,19 +107,24 @@ class Probes:
     async def _try(self, upstream: UpstreamConfig) -> None:
         servers = {one.label: one.root for one in replicas_of(upstream)}
         found = self._found.setdefault(upstream.name, {})
-        pause = _FIRST_PAUSE_S
+        told: dict[str, Verdict] = {}
+        pause, tries = _FIRST_PAUSE_S, 0
         while servers:
+            tries, began = tries + 1, time.monotonic()
             for label, root in list(servers.items()):
-                result = await self._server(upstream, root)
-                if found.get(label) != result:
-                    found[label] = result
-                    state, detail = result
+                result = found[label] = await self._server(upstream, root)
+                again = result.disturbed and tries < _TRIES
+                if not again and told.get(label) != result:
+                    told[label] = result
+                    state, detail, _ = result
                     self._observer(PrefixProbed(upstream.name, label, state, detail))
-                if result.state != "failed":
+                if not again and result.state != "failed":
                     del servers[label]
             self._judge(upstream, found, len(servers))
             if servers:
-                await asyncio.sleep(pause)
+                # Probes that last longer than their pauses would go on meeting.
+                took = time.monotonic() - began
+                await asyncio.sleep(max(pause, took) * self._jitter())
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def _judge(self, upstream: UpstreamConfig, found: dict[str, Verdict], left: int) -> None:
@@ -152,6 +169,8 @@ class _Probe:
         target = routing.named(upstream.name)
         self._credential = None if target is None else target.credential
         self._salts = (os.urandom(32).hex(), os.urandom(32).hex())
+        self._between = False
+        """Others' requests were seen to come between two of ours."""
 
     async def run(self) -> Verdict:
         """Raises `UpstreamError`."""
@@ -159,12 +178,12 @@ class _Probe:
         if not model:
             return Verdict("failed", "it does not name its models at /v1/models")
         found = Verdict("failed", "it refuses short completions")
-        for size in SIZES:
+        for size in SLOT_SIZES if self._backend.isolates == "slot" else SIZES:
             seen = await self._seen(model, size)
             if isinstance(seen, Verdict):
                 found = seen if found.state == "failed" else found
                 continue
-            found = verdict(self._backend.kind, seen)
+            found = verdict(self._backend.kind, seen, between=self._between)
             if found.state != "silent" or seen.same is None:
                 break
         return found
@@ -173,6 +192,8 @@ class _Probe:
         text, other = (prompt(size, secrets.token_bytes(size)) for _ in range(2))
         told: list[int | None] = []
         for who, ending in ((0, "one"), (0, "two"), (1, "three")):
+            if who and not kept(told[-1]):
+                break  # Whatever the other gets now says nothing.
             if who and self._backend.isolates == "slot":
                 # A slot's prompt goes to the host's cache when another takes its place, and comes
                 # from there to a slot that has held something.
@@ -187,8 +208,9 @@ class _Probe:
             if details is None and usage is not None:
                 after = await self._counted()
                 details = hits_between(before, after, usage.input_tokens)
+                self._between |= details is None and before is not None and after is not None
             told.append(details if details is not None else _zero(usage, told))
-        return Seen(*told)
+        return Seen(*told, *[None] * (3 - len(told)))
 
     async def _ask(self, model: str, text: str, who: int) -> tuple[int, dict[str, Any]]:
         body = {"model": model, "prompt": text, "max_tokens": 1, "temperature": 0}

@@ -8,19 +8,18 @@ handed on.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from trivet.errors import UpstreamError
 from trivet.middleware.admin.control import Component
 from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.fleets.way import Way
-from trivet.middleware.http_client.client import Response
 from trivet.middleware.running.config import UpstreamConfig
-from trivet.middleware.upstream import UpstreamResponse
+from trivet.middleware.upstream import Arriving, UpstreamResponse
 from trivet.prefix.routing.affinity import Affinity, Steps
 from trivet.prefix.routing.choose import Choice, ReplicaState, choose
 from trivet.prefix.routing.kv_index import KvIndex, Links
@@ -98,6 +97,31 @@ class ReplicaSet:
         detail = f"{known - len(out)} of {known} replicas are asked" if out else ""
         state = "up" if not out else "degraded" if len(out) < known else "down"
         return Component(f"upstream:{self.name}", True, state, detail)
+
+    def told_of(self) -> list[dict[str, Any]]:
+        """Each server as this process sees it, for people, as JSON values.
+
+        `others` are requests of other processes at it, `waiting` estimated prompt tokens of this
+        process that it has not read yet. `routed` are blocks that this process sent there, `held`
+        those that the server's own events told of; None where it publishes none.
+        """
+        now, routed = self._clock(), self._affinity.held()
+        return [
+            {
+                "replica": one.label,
+                "up": one.health.up(now),
+                "weight": one.health.weight(now),
+                "reason": one.health.reason,
+                "in_flight": one.in_flight,
+                "others": one.others,
+                "waiting": one.waiting,
+                "trust": one.trust,
+                "tells": one.tells,
+                "routed": routed.get(index, 0),
+                "held": self.index.blocks(index) if one.kv_events else None,
+            }
+            for index, one in enumerate(self._replicas)
+        ]
 
     def choose(self, way: Way | None, tried: frozenset[int] = frozenset()) -> Choice:
         """Which server is asked next; one that was not tried, as long as there is one."""
@@ -268,19 +292,19 @@ class _Leg:
 class _Counted(UpstreamResponse):
     """An answer of a replica: its first byte and its end are counted."""
 
-    def __init__(self, status: int, headers: RawHeaders, response: Response, leg: _Leg) -> None:
+    def __init__(self, status: int, headers: RawHeaders, response: Arriving, leg: _Leg) -> None:
         super().__init__(status, headers, response)
         self._leg = leg
 
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        leg = self._leg
+    async def read_some(self) -> bytes:
         try:
-            async for chunk in super().chunks():
-                leg.first_byte()
-                yield chunk
+            chunk = await super().read_some()
         except UpstreamError as error:
-            leg.broke(error.reason)
+            self._leg.broke(error.reason)
             raise
+        if chunk:
+            self._leg.first_byte()
+        return chunk
 
     def close(self) -> None:
         super().close()

@@ -23,6 +23,7 @@ _FRAMING: Final = frozenset({b"host", b"connection", b"content-length", b"transf
 _MEMO_WEIGHT: Final = 8192
 """Bytes of memory of a target and fields beyond which they are not remembered: callers choose
 them."""
+_MEMO_ENTRIES: Final = 256
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
@@ -85,10 +86,14 @@ def write_request(root: Root, method: str, target: str, fields: Fields, body: Bo
     written here; of those in `fields` only the `Content-Length` of an iterated body is believed.
     Raises `Unsendable` for whatever would break out of its place.
     """
-    if len(target) + weight(fields) <= _MEMO_WEIGHT:
-        begun = _remembered(root, method, target, tuple(fields))
-    else:
-        begun = _beginning(root, method, target, fields)
+    asked = (root, method, target, tuple(fields))
+    begun = _remembered.get(asked)
+    if begun is None:
+        begun = _beginning(*asked)
+        if len(target) + weight(fields) <= _MEMO_WEIGHT:
+            if len(_remembered) >= _MEMO_ENTRIES:
+                del _remembered[next(iter(_remembered))]
+            _remembered[asked] = begun
     length = len(body) if isinstance(body, bytes) else _declared(fields)
     if length is None:
         head = begun + b"transfer-encoding: chunked\r\n\r\n"
@@ -115,7 +120,7 @@ def _beginning(
     return b"".join(lines)
 
 
-_remembered = lru_cache(maxsize=256)(_beginning)
+_remembered: dict[tuple[Root, str, str, tuple[tuple[bytes, bytes], ...]], bytes] = {}
 """Most callers send the same head over and over."""
 
 

@@ -12,7 +12,7 @@ import uvicorn
 
 from trivet.listening import BACKLOG, listen, url_of
 from trivet.middleware.mock_upstream.app import MockUpstream
-from trivet.middleware.mock_upstream.simulators import routes_of
+from trivet.middleware.mock_upstream.simulators import base_urls, routes_of
 
 
 def run(
@@ -21,15 +21,17 @@ def run(
     """Serve until SIGINT or SIGTERM; port 0 takes a free one. Blocks. With a `provider`, as the
     simulator of its API and cache.
 
-    Prints one line when it is up, as JSON if `json_lines`. Raises `ConfigError` when the port
-    cannot be had.
+    Says when it is up, with the base URL for each SDK, in a line of JSON if `json_lines`. Raises
+    `ConfigError` when the port cannot be had.
     """
     listener = listen(host, port, "--port", "trivet upstream")
     url = url_of(listener)
     app = MockUpstream(delay_ms, routes_of(provider, delay_ms))
+    urls = base_urls(url, provider)
     notice = {"event": "upstream-started", "url": url, "model": False, "notice": app.notice}
-    shown = url if provider in ("gemini", "bedrock") else f"{url}/v1"
-    print(json.dumps(notice) if json_lines else f"{app.notice}\nListening on {shown}", flush=True)
+    shown = [app.notice, f"Listening on {url}"]
+    shown += [f"Base URL for {sdk}: {one}" for sdk, one in urls.items()]
+    print(json.dumps({**notice, "base_urls": urls}) if json_lines else "\n".join(shown), flush=True)
     server = uvicorn.Server(_config(app))
     try:
         server.run(sockets=[listener])

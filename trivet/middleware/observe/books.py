@@ -121,7 +121,7 @@ class Books:
         tokens, by_api = self._series[MODEL_TOKENS.name], self._series[UPSTREAM_TOKENS.name]
         for kind, count in zip(_KINDS, usage, strict=True):
             if count:
-                tokens.add(count, *named, kind)
+                tokens.add(count, *named, purpose, kind)
                 if kind != "cache_write_long":
                     by_api.add(count, named[0], api, kind)
         prompt = usage.input_tokens if calls == 1 else 0

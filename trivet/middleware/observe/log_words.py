@@ -9,6 +9,10 @@ _STORE = {
 _EFFECTS = {
     "hub": {"down": "identical requests are collapsed within each worker only"},
     "fleet": {"down": "identical requests are collapsed within each machine only"},
+    "redis-secret": {
+        "degraded": "processes with different secrets do not read each other's answers: give all "
+        "of them one TRIVET_SECRET, and one store.encrypt"
+    },
     "semantic-monitor": {"down": "feedback and audits are not shared and may be lost"},
 }
 _SIMILAR = {

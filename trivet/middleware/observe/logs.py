@@ -18,6 +18,7 @@ import structlog
 
 from trivet.middleware.observe.log_words import effect_of, given, rejected_because
 from trivet.middleware.observe.upstream_states import UpstreamStates
+from trivet.middleware.prefix_tier.warmth import WHY
 from trivet.telemetry import (
     REPLICA_STARTED,
     EntryRejected,
@@ -26,12 +27,14 @@ from trivet.telemetry import (
     PolicyReload,
     PrefixBreak,
     PrefixFailed,
+    PrefixPing,
     PrefixProbed,
     ReplicaChanged,
     RequestDone,
     SemanticState,
     StoreState,
 )
+from trivet.terminal import plain
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
@@ -103,8 +106,8 @@ def _to_json(_: Any, __: str, event: MutableMapping[str, Any]) -> bytes:
 def _printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Keep control characters, which could forge lines or drive the terminal, out of values."""
     for name, value in event.items():
-        if name != "exc_info" and isinstance(value, str) and not value.isprintable():
-            event[name] = value.encode("unicode_escape").decode("ascii")
+        if name != "exc_info" and isinstance(value, str):
+            event[name] = plain(value)
     return event
 
 
@@ -159,12 +162,14 @@ class LogObserver:
             PrefixProbed: self._prefix_probed,
             PrefixBreak: self._prefix_broke,
             PrefixFailed: self._prefix_failed,
+            PrefixPing: self._prefix_ping,
             Flood: self._flood,
         }
         self._upstreams = UpstreamStates(clock)
         self._flooded = False
         self._access = access
         self._on[RequestDone] = self._request_done
+        self.hears = frozenset(self._on)
 
     def __call__(self, event: Event, /) -> None:
         """Write what `event` changes, if anything."""
@@ -205,6 +210,12 @@ class LogObserver:
         if event.first:
             named = {"upstream": event.upstream, "backend": event.backend}
             self._log.error("prefix-failed", **named, **given(error=event.error))
+
+    def _prefix_ping(self, event: PrefixPing) -> None:
+        if event.new:
+            named = {"tenant": event.tenant, "upstream": event.upstream}
+            said = given(model=event.model[:_LONGEST], detail=WHY.get(event.reason))
+            self._log.info("prefix-keep-warm", **named, state=event.reason, **said)
 
     def _prefix_broke(self, event: PrefixBreak) -> None:
         if not event.new:

@@ -10,7 +10,7 @@ reasons from code, upstreams from the config. All are bounded nevertheless (`Nam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ from trivet.metric_names import (
     TOKENS_SAVED,
     UPSTREAM_SECONDS,
     USAGE_UNKNOWN,
+    Metric,
 )
 from trivet.middleware.observe.books import Books
 from trivet.middleware.observe.exposition import BOUNDS, Snapshot, exposition
@@ -157,6 +158,14 @@ class PrometheusObserver:
                 counters[metric.name] = [[list(key), cell[0]] for key, cell in cells.items()]
         return {"counters": counters, "histograms": histograms}
 
+    def cells(self, metric: Metric) -> Mapping[tuple[str, ...], list[float]]:
+        """The figures of one metric by label values, as they are counted on: not to be altered."""
+        return self._series[metric.name].cells
+
+    def settle(self) -> None:
+        """Count what hits saved and calls cost since the last time, so that `cells` has it."""
+        self._settle()
+
     def render(self) -> bytes:
         """This process's figures in Prometheus' text format 0.0.4."""
         return exposition(self.snapshot())
@@ -172,6 +181,7 @@ class PrometheusObserver:
             event.reason,
             event.status,
             event.upstream,
+            event.purpose,
             asked,
         )
         child = self._children.get(key) or self._make_child(key, event, asked)
@@ -217,7 +227,7 @@ class PrometheusObserver:
             else None,
             request_bytes=series[REQUEST_BYTES.name].cell(api),
             response_bytes=series[RESPONSE_BYTES.name].cell(api),
-            saved={} if outcome in _SAVED and status < 400 else None,
+            saved={} if outcome in _SAVED and status < 400 and event.purpose == "request" else None,
         )
         if child.saved is not None:
             self.pricing.start()

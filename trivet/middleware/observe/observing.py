@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Collection
 
 import structlog
 
@@ -14,8 +15,9 @@ _log = structlog.get_logger("trivet")
 def tell_all(*observers: Observer) -> Observer:
     """An observer that tells all `observers`, in order.
 
-    One that raises is left out of that event, and its first failure is logged; the others are told
-    all the same. Nothing is raised.
+    One that has a set of event types as `hears` is told of no others. One that raises is left out
+    of that event, and its first failure is logged; the others are told all the same. Nothing is
+    raised.
     """
     told = tuple(_Guarded(observer) for observer in observers if observer is not ignore)
     if not told:
@@ -23,8 +25,14 @@ def tell_all(*observers: Observer) -> Observer:
     if len(told) == 1:
         return told[0]
 
+    hearing: dict[type[Event], tuple[_Guarded, ...]] = {}
+
     def tell(event: Event, /) -> None:
-        for one in told:
+        kind = type(event)
+        hear = hearing.get(kind)
+        if hear is None:
+            hear = hearing[kind] = tuple(one for one in told if one.wants(kind))
+        for one in hear:
             try:
                 one.observer(event)
             except Exception as error:
@@ -36,11 +44,16 @@ def tell_all(*observers: Observer) -> Observer:
 class _Guarded:
     """An observer that never raises, and says once why the one inside did."""
 
-    __slots__ = ("_failed", "observer")
+    __slots__ = ("_failed", "_hears", "observer")
 
     def __init__(self, observer: Observer) -> None:
         self.observer = observer
+        self._hears: Collection[type[Event]] | None = getattr(observer, "hears", None)
         self._failed = False
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether events of that type are any matter to the observer."""
+        return self._hears is None or kind in self._hears
 
     def __call__(self, event: Event, /) -> None:
         try:

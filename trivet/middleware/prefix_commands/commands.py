@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
+
+from trivet.progress import busy
+from trivet.terminal import say, say_json
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 _file = click.Path(path_type=Path)
@@ -74,11 +76,16 @@ def report(logs: tuple[Path, ...], as_json: bool) -> None:
     from trivet.middleware.prefix_commands.report import report as made_of
     from trivet.middleware.prefix_commands.report_text import render
 
-    log = read_log(logs)
+    with busy("reading the log"):
+        log = read_log(logs)
     for note in log.notes:
-        click.echo(note, err=True)
-    made = made_of(log, _input_price())
-    click.echo(json.dumps(made.data()) if as_json else render(made))
+        say(note, err=True)
+    with busy("playing the calls through each provider's cache"):
+        made = made_of(log, _input_price())
+    if as_json:
+        say_json(made.data())
+    else:
+        say(render(made))
 
 
 @prefix_group.command()
@@ -99,11 +106,13 @@ def plan(logs: tuple[Path, ...], provider: str, as_json: bool) -> None:
     from trivet.middleware.prefix_commands import plan as prefix_plan
     from trivet.middleware.prefix_commands.log import read_log
 
-    log = read_log(logs)
+    with busy("reading the log"):
+        log = read_log(logs)
     for note in log.notes:
-        click.echo(note, err=True)
-    made = prefix_plan.planned(log, provider, _input_price())
+        say(note, err=True)
+    with busy("playing the calls through the provider's cache"):
+        made = prefix_plan.planned(log, provider, _input_price())
     if as_json:
-        click.echo(json.dumps(prefix_plan.data_of(made)))
+        say_json(prefix_plan.data_of(made))
     else:
-        click.echo(prefix_plan.render(made, prefix_plan.model_of(log)))
+        say(prefix_plan.render(made, prefix_plan.model_of(log)))

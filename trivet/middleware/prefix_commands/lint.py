@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import click
 
 from trivet import canonical
 from trivet.errors import ConfigError, Problem, RequestError
@@ -20,6 +17,7 @@ from trivet.prefix.doctor.remedies import Cause
 from trivet.prefix.markers.rules import CacheRules, rules_for
 from trivet.prefix.prompts.native_outline import native_outline
 from trivet.prefix.prompts.outline import NativeApi, Outline, outline_of
+from trivet.terminal import plain, say, say_json
 
 OK, FINDING = 0, 1
 AT_LEAST: Final = 1_000
@@ -86,9 +84,9 @@ def lint(
     ]
     if as_json:
         told = [one.data() for one in made]
-        click.echo(json.dumps(told[0] if len(told) == 1 else {"pairs": told}))
+        say_json(told[0] if len(told) == 1 else {"pairs": told})
     else:
-        click.echo("\n\n".join(map(_text, made)))
+        say("\n\n".join(map(_text, made)))
     return FINDING if any(one.fails for one in made) else OK
 
 
@@ -151,7 +149,7 @@ def _text(one: _Compared) -> str:
     lines += [f"  {note.told} ({note.name}); {note.fix}." for note in one.notes]
     if one.fails:
         lines.append(f"  They have to share {one.least:,} tokens (--at-least).")
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))
 
 
 def _lint_one(path: Path, outline: Outline, at_least: int, *, as_json: bool) -> int:
@@ -159,15 +157,16 @@ def _lint_one(path: Path, outline: Outline, at_least: int, *, as_json: bool) -> 
     ok = not any(one.tokens_before < at_least for one in found)
     if as_json:
         told = [_warned(one) for one in found]
-        click.echo(json.dumps({"file": str(path), "ok": ok, "warnings": told}))
+        say_json({"file": str(path), "ok": ok, "warnings": told})
     elif not found:
-        click.echo(f"{path}: nothing in tools and system prompt looks as if it changed each time.")
+        say(f"{path}: nothing in tools and system prompt looks as if it changed each time.")
     else:
         lines = [
             f"{shown(one.level, one.place, one.char)}: looks like a {one.kind}: {one.text!r}"
             for one in found
         ]
-        click.echo("\n".join([f"{path}: what looks as if it changed each time:", *lines]))
+        lines.insert(0, f"{path}: what looks as if it changed each time:")
+        say("\n".join(map(plain, lines)))
     return OK if ok else FINDING
 
 

@@ -9,6 +9,7 @@ from trivet.middleware.prefix_commands.log import ReadLog
 from trivet.middleware.prefix_tier.prompt_record import outline_of_record
 from trivet.prefix.markers.plan import AUTO, NONE, Asked, Break, Models, Paid, Plan, Way, plan
 from trivet.prefix.markers.rules import rules_for
+from trivet.terminal import plain
 
 InputPrice = Callable[[str, str], float | None]
 
@@ -106,7 +107,7 @@ def render(made: Plan, model: str) -> str:
         of = f" of {', '.join(group.names)}" if len(made.models) > 1 else ""
         lines += ["", f"Lifetimes{of}:"]
         lines += [_lifetime(one, group.rates.read) for one in group.lifetimes]
-    return "\n".join(lines)
+    return "\n".join(map(plain, lines))
 
 
 def _pays(best: Way, made: Plan) -> bool:

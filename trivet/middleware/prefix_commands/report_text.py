@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trivet.middleware.prefix_commands.report import Break, Report, Route, Spent
+from trivet.terminal import plain
 
 
 def render(made: Report) -> str:
@@ -24,7 +25,7 @@ def render(made: Report) -> str:
     if rest:
         told = ", ".join(f"{cause} {count:,}" for cause, count in rest.items())
         lines += ["", f"By cause: {told}."]
-    return "\n".join(lines).rstrip()
+    return "\n".join(map(plain, lines)).rstrip()
 
 
 def _route(tenant: str, name: str, route: Route) -> list[str]:

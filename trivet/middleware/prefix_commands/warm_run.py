@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from trivet.middleware.prefix_commands.warming import (
 )
 from trivet.policies.header_names import API_KEY_HEADERS, is_identity
 from trivet.policies.traffic import Traffic, read_line
+from trivet.progress import busy
+from trivet.terminal import plain, say, say_json
 
 _KEY = "TRIVET_WARM_KEY"
 _SAYS = {
@@ -38,7 +39,8 @@ def run(log: Path, url: str, budget_usd: float | None, *, as_json: bool, **given
 
     Raises `click.UsageError` and `ConfigError`.
     """
-    plan = plan_warm(_rows(log, frozenset(given["tenants"])))
+    with busy("reading the log"):
+        plan = plan_warm(_rows(log, frozenset(given["tenants"])))
     _check(plan, log, given["tenants"])
     shown = {"rows": plan.rows, "planned": len(plan.picked), "no_body": plan.no_body}
     shown["worthless"] = plan.worthless
@@ -60,7 +62,10 @@ def run(log: Path, url: str, budget_usd: float | None, *, as_json: bool, **given
         for one in bar:
             warmer.warm(one)
     told = told_as_data(warmer.told, shown)
-    click.echo(json.dumps(told) if as_json else _text(told))
+    if as_json:
+        say_json(told)
+    else:
+        say(_text(told))
     return not warmer.told.left["failed"]
 
 
@@ -161,14 +166,14 @@ def _dry_run(warmer: Warmer, plan: WarmPlan, shown: dict[str, int], *, as_json: 
     would["unpriced"] = sum(not seen.left and seen.most_usd is None for _, seen in foreseen)
     if as_json:
         rows = [_row(one, seen) for one, seen in foreseen]
-        click.echo(json.dumps({**would, "tenants": sorted(plan.tenants), "requests": rows}))
+        say_json({**would, "tenants": sorted(plan.tenants), "requests": rows})
         return
-    click.echo(_planned(would))
+    say(_planned(would))
     for one, seen in foreseen[:20]:
-        click.echo(_line(one, seen))
+        say(_line(one, seen))
     if len(foreseen) > 20:
-        click.echo(f"  and {len(foreseen) - 20} more (--json shows all)")
-    click.echo(_would(would))
+        say(f"  and {len(foreseen) - 20} more (--json shows all)")
+    say(_would(would))
 
 
 def _row(one: Warm, seen: Forecast) -> dict[str, Any]:
@@ -187,7 +192,7 @@ def _row(one: Warm, seen: Forecast) -> dict[str, Any]:
 def _line(one: Warm, seen: Forecast) -> str:
     most = "price unknown" if seen.most_usd is None else f"${seen.most_usd:.4f}"
     left = f"  ({seen.left})" if seen.left else ""
-    named = f"{_plain(one.tenant)}  {_plain(one.model)}  {one.key[:12]}"
+    named = f"{plain(one.tenant)}  {plain(one.model)}  {one.key[:12]}"
     return f"  {one.value:>12,} tokens  {one.times:>5} times  {most:>13}  {named}{left}"
 
 
@@ -219,7 +224,7 @@ def _text(told: dict[str, Any]) -> str:
         *_left(told),
     ]
     if told["first_error"]:
-        lines.append(f"First failure: {_plain(told['first_error'])}")
+        lines.append(f"First failure: {plain(told['first_error'])}")
     return "\n".join(lines)
 
 
@@ -229,9 +234,4 @@ def _left(told: dict[str, Any]) -> list[str]:
 
 def _named(tenants: list[str]) -> str:
     more = f" and {len(tenants) - 20} more" if len(tenants) > 20 else ""
-    return ", ".join(_plain(one) for one in tenants[:20]) + more
-
-
-def _plain(text: str) -> str:
-    """Callers and models choose these words: nothing in them steers a terminal."""
-    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return ", ".join(plain(one) for one in tenants[:20]) + more

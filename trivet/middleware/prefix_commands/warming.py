@@ -234,7 +234,7 @@ class Warmer:
             raise CacheError(f"{self._deployment.url} cannot be reached ({error}).") from None
         named = self._deployment.key_header
         proof = f"Bearer {key}" if named == "authorization" else key
-        headers = {"content-type": "application/json", named: proof}
+        headers = {"content-type": "application/json", named: proof, "trivet-purpose": "warm"}
         if one.route:
             headers["trivet-route"] = one.route
         headers.update(self._deployment.headers)

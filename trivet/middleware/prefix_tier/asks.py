@@ -42,7 +42,8 @@ def outline_for(asked: Asked, backend: PrefixBackend) -> Outline:
     body = _parsed(asked.body)
     if isinstance(asked.api, NativeApi):
         return native_outline(asked.api, asked.model, body)
-    return outline_of(asked.api, body)
+    # On some paths it is the path that names the model.
+    return outline_of(asked.api, body)._replace(model=asked.model)
 
 
 def marks_for(asked: Asked, outline: Outline, kind: str) -> tuple[Marked, ...]:

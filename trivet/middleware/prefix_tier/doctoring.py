@@ -1,8 +1,9 @@
 """The live layout doctor: looks at what went upstream, in a thread of its own.
 
 The event loop hands over a call that has ended; nothing waits for what comes of it. The thread
-rests nineteen times as long as it works, so that it takes a twentieth of a core at most. What it
-cannot keep up with is not looked at, and counted.
+rests nineteen times as long as it works, so that it takes a twentieth of a core at most. Of calls
+to upstreams of whose prefix cache nothing is known, it looks at as many as fit in a hundredth. What
+it cannot keep up with is not looked at, and counted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import queue
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -21,6 +23,7 @@ import structlog
 from trivet.messages import Api
 from trivet.middleware.call import Call
 from trivet.middleware.prefix_tier.prompt_record import cache_of, outline_of_call, route_of_call
+from trivet.middleware.prefix_tier.shapes import Examined, shape_of
 from trivet.prefix.doctor.live import Doctor, Finding, Prompted
 from trivet.prefix.doctor.places import shown
 from trivet.prefix.markers.rules import rules_for
@@ -29,6 +32,12 @@ from trivet.telemetry import Event, Observer, PrefixBreak, PrefixUse
 _JOBS: Final = 256
 _BYTES: Final = 32 << 20
 _REST: Final = 19
+_FEW: Final = 16
+"""Jobs beyond which those do not wait that are looked at for want of others."""
+_SPARING: Final = 100
+"""For how many times as long as it took to look at one of those the next one is put off."""
+_AHEAD_S: Final = 5.0
+"""How much of that may be left for later: short bursts are looked at whole."""
 _LONGEST_REST_S: Final = 60.0
 _LARGEST: Final = 2 << 20
 """Bytes of a body that is looked at: half a million tokens. To parse one holds the interpreter."""
@@ -39,6 +48,12 @@ _WEIGHT: Final = 0.05
 _APIS: Final = frozenset({Api.CHAT, Api.RESPONSES, Api.COMPLETIONS, Api.MESSAGES})
 _ASKED: Final = frozenset({"miss", "bypass"})
 
+_TOLD_S: Final = 0.05
+"""How long calls are summed up before they are told of."""
+
+_Route = tuple[str, str]
+"""Tenant, and what its route is called."""
+
 _log = structlog.get_logger("trivet.prefix")
 
 
@@ -47,6 +62,8 @@ class _Job(NamedTuple):
     now: float
     size: int
     loop: asyncio.AbstractEventLoop
+    cache: str
+    """Whose prefix cache stands behind the upstream; empty where that is not known."""
 
 
 class Doctoring:
@@ -57,12 +74,20 @@ class Doctoring:
         self._observer = observer
         self._doctor = Doctor(os.urandom(32))
         self._rest = rest
-        self._jobs: queue.Queue[_Job | None] = queue.Queue(_JOBS)
+        self._jobs: queue.SimpleQueue[_Job | str | None] = queue.SimpleQueue()
+        """A text wakes the thread, None ends it."""
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
         # Each is counted up by one thread only.
         self._given = self._taken = 0
-        self._shares: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._later = 0.0
+        """Until when nothing is looked at that goes to a cache of which nothing is known."""
+        self._uses: dict[_Route, list[int]] = {}
+        """Tokens, those cached, calls not looked at, calls with tokens: what was not told yet."""
+        self._shares: OrderedDict[_Route, float] = OrderedDict()
+        self._forgotten: deque[str] = deque()
+        self.examined: Callable[[Examined], None] = lambda one: None
+        """Told of each prompt that was looked at, on the event loop."""
         self.failed = 0
         """Calls that could not be looked at."""
 
@@ -71,35 +96,60 @@ class Doctoring:
         note, request = call.note, call.request
         if note.tier is not None or note.outcome not in _ASKED or request.api not in _APIS:
             return
-        size = len(request.forward)
-        waiting = self._given - self._taken + size
-        dropped = self._closed.is_set() or size > _LARGEST or waiting > _BYTES
-        if not dropped:
-            try:
-                job = _Job(call, time.monotonic(), size, asyncio.get_running_loop())
-                self._jobs.put_nowait(job)
-                self._given += size
-                self._start()
-            except queue.Full:
-                dropped = True
-        usage = note.usage
-        route = route_of_call(call)
-        read, tokens = (0, 0) if usage is None else (usage.cache_read_tokens, usage.input_tokens)
-        if tokens:
-            self._share(call.tenant, route, read / tokens)
-        self._observer(PrefixUse(call.tenant, route, tokens, read, dropped))
+        unseen = not self._takes(call)
+        usage, route = note.usage, (call.tenant, route_of_call(call))
+        if not self._uses:
+            asyncio.get_running_loop().call_later(_TOLD_S, self._tell_uses)
+        use = self._uses.get(route)
+        if use is None:
+            use = self._uses[route] = [0, 0, 0, 0]
+        if usage is not None and usage.input_tokens:
+            use[0] += usage.input_tokens
+            use[1] += usage.cache_read_tokens
+            use[3] += 1
+        use[2] += unseen
+
+    def _takes(self, call: Call) -> bool:
+        """Have the call's prompt looked at, unless there is no time for it."""
+        size, waiting, now = len(call.request.forward), self._jobs.qsize(), time.monotonic()
+        if size > _LARGEST or waiting >= _JOBS or self._given - self._taken + size > _BYTES:
+            return False
+        cache = cache_of(call)
+        if not cache and (now < self._later or waiting >= _FEW):
+            return False
+        if self._closed.is_set():
+            return False
+        self._given += size
+        self._jobs.put(_Job(call, now, size, asyncio.get_running_loop(), cache))
+        self._start()
+        return True
+
+    def forget(self, tenant: str) -> None:
+        """Forget a tenant's prompts, before another one is looked at."""
+        self._tell_uses()
+        if self._thread is not None:
+            self._forgotten.append(tenant)
+            self._jobs.put("forget")
+        for named in [one for one in self._shares if one[0] == tenant]:
+            del self._shares[named]
 
     def close(self) -> None:
         """Stop looking, within some seconds. Blocking."""
         self._closed.set()
         if self._thread is not None:
-            with suppress(queue.Full):
-                self._jobs.put(None, timeout=_CLOSE_S)
+            self._jobs.put(None)
             self._thread.join(_CLOSE_S)
 
-    def _share(self, tenant: str, route: str, share: float) -> None:
-        before = self._shares.get((tenant, route), share)
-        self._shares[tenant, route] = before + _WEIGHT * (share - before)
+    def _tell_uses(self) -> None:
+        uses, self._uses = self._uses, {}
+        for route, (tokens, cached, unseen, calls) in uses.items():
+            if tokens:
+                self._share(route, cached / tokens, calls)
+            self._observer(PrefixUse(*route, tokens, cached, unseen, calls))
+
+    def _share(self, route: _Route, share: float, calls: int) -> None:
+        before = self._shares.get(route, share)
+        self._shares[route] = share + (before - share) * (1 - _WEIGHT) ** calls
         if len(self._shares) > _ROUTES:
             self._shares.popitem(last=False)
 
@@ -113,6 +163,10 @@ class Doctoring:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None and not self._closed.is_set():
+            while self._forgotten:
+                self._doctor.forget(self._forgotten.popleft())
+            if isinstance(job, str):
+                continue
             began = time.thread_time()
             try:
                 found = self._see(job)
@@ -122,23 +176,34 @@ class Doctoring:
                 self._fail(error)
             self._taken += job.size
             if found is not None:
-                self._tell(job, found)
-            del job
+                with suppress(RuntimeError):  # The loop has ended meanwhile.
+                    job.loop.call_soon_threadsafe(self._tell, found)
             worked = time.thread_time() - began
+            if not job.cache:
+                earliest = time.monotonic() - _AHEAD_S
+                self._later = max(self._later, earliest) + _SPARING * worked
+            del job
             self._closed.wait(min(_LONGEST_REST_S, self._rest * worked))
 
     def _see(self, job: _Job) -> Finding | None:
         call = job.call
-        outline = outline_of_call(call)
-        return self._doctor.see(
+        outline, cache = outline_of_call(call), job.cache
+        route, kept = route_of_call(call), call.policy.prefix.keep_text
+        found = self._doctor.see(
             Prompted(
-                *(call.tenant, route_of_call(call), outline, call.note.usage, job.now),
-                rules_for(cache_of(call), call.request.model),
-                call.policy.prefix.keep_text,
+                *(call.tenant, route, outline, call.note.usage, job.now),
+                rules_for(cache, call.request.model),
+                kept,
             )
         )
+        shape = shape_of(outline, cache, call.note.usage, found)
+        seen = Examined(call.tenant, route, shape, found, kept)
+        with suppress(RuntimeError):  # The loop has ended meanwhile.
+            job.loop.call_soon_threadsafe(self.examined, seen)
+        return found
 
-    def _tell(self, job: _Job, found: Finding) -> None:
+    def _tell(self, found: Finding) -> None:
+        self._tell_uses()
         event: Event = PrefixBreak(
             tenant=found.tenant,
             route=found.route,
@@ -152,8 +217,7 @@ class Doctoring:
             new=found.new,
             text=found.text,
         )
-        with suppress(RuntimeError):  # The loop has ended meanwhile.
-            job.loop.call_soon_threadsafe(self._observer, event)
+        self._observer(event)
 
     def _fail(self, error: Exception) -> None:
         self.failed += 1

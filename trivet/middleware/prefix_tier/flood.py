@@ -56,6 +56,8 @@ def folded(state: _State, hits: int, misses: int, elapsed_s: float, window_s: fl
 class FloodGuard:
     """Counts hits as an observer, and misses as they ask for a model call. For one event loop."""
 
+    hears: Final = frozenset({RequestDone})
+
     def __init__(self, config: FloodConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.observer: Observer = ignore
         """Told of the state, about once a second while there are requests, and of refusals."""
@@ -69,7 +71,7 @@ class FloodGuard:
 
     def __call__(self, event: Event, /) -> None:
         """An observer: answers of caches are counted."""
-        if type(event) is RequestDone and event.outcome in _ANSWERED:
+        if type(event) is RequestDone and event.outcome in _ANSWERED and event.purpose == "request":
             self._hits += 1
             self._fold()
 
@@ -96,14 +98,24 @@ class FloodGuard:
             "baseline_known": self._state.baseline is not None,
         }
 
-    async def enter(self, tenant: str) -> None:
-        """A request that a cache may answer needs a model call. Raises `UpstreamError` 503 where
-        too many do; else `leave` has to follow."""
-        self._misses += 1
+    def admit(self, *, counted: bool = True) -> bool:
+        """A request that a cache may answer needs a model call. True lets it in, and `leave` has to
+        follow; else it has to `wait`. Warming is not `counted` in the hit share."""
+        self._misses += counted
         self._fold()
         if self._free():
             self._in_flight += 1
-            return
+            return True
+        return False
+
+    async def enter(self, tenant: str, *, counted: bool = True) -> None:
+        """`admit`, and `wait` where that is needed."""
+        if not self.admit(counted=counted):
+            await self.wait(tenant)
+
+    async def wait(self, tenant: str) -> None:
+        """Wait to be let in: then `leave` has to follow. Raises `UpstreamError` 503 where too many
+        wait, or for too long."""
         if len(self._waiting) >= self._config.queue:
             raise self._refusal(tenant, "queue-full")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -5,6 +5,7 @@ for a tenth of its price; whoever comes after it reads too, in place of writing 
 the price. Whether somebody comes is told by the gaps of this kind of prompt so far
 (`trivet.prefix.markers.gaps.warming`): as soon as they say that nobody does, the pings end. The
 requests, their callers' credentials among them, are in memory while their prefixes are kept warm.
+Of each prefix it is told whether a ping was sent, and why none was (`warmth`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from typing import Final, NamedTuple
 
 from trivet.errors import UpstreamError
 from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.prefix_tier.warmth import NotWarm, Reason, Warmth
 from trivet.middleware.running.config import UpstreamConfig
 from trivet.prefix.markers.gaps import Habit, warming
 from trivet.prefix.markers.rules import Ttl
+from trivet.telemetry import Observer, ignore
 
 _MOST: Final = 256
 _BYTES: Final = 32 << 20
@@ -78,11 +81,13 @@ class KeepWarm:
         price: Callable[[str, str], float | None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        observer: Observer = ignore,
     ) -> None:
         self._ping = ping
         self._price = price
         self._clock = clock
         self._wall = wall
+        self._warmth = Warmth(observer)
         self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
         self._spent: dict[str, float] = {}
         self._day = 0
@@ -95,11 +100,18 @@ class KeepWarm:
         """US dollars that a tenant's pings cost today (UTC), as estimated."""
         return self._spent.get(tenant, 0.0)
 
-    def asked(self, path: Sequence[bytes], warm: Warm | None) -> None:
+    def state(self, tenant: str, upstream: str, model: str) -> Reason | None:
+        """What became of the tenant's last prefix there; None where nothing was seen yet."""
+        return self._warmth.state(tenant, upstream, model)
+
+    def asked(self, path: Sequence[bytes], warm: Warm | NotWarm | None) -> None:
         """A request with these prefixes was answered; what it goes on from needs no ping of its
         own any more. `warm` takes its place."""
         for key in path:
             self._kept.pop(key, None)
+        if isinstance(warm, NotWarm):
+            self._warmth.see(*warm)
+            return
         if warm is None or warm.budget_usd <= 0:
             return
         now = self._clock()
@@ -108,6 +120,7 @@ class KeepWarm:
         while len(self._kept) > _MOST or size > _BYTES:
             _, gone = self._kept.popitem(last=False)
             size -= len(gone.warm.body)
+            self._see(gone.warm, "no-room")
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="trivet-keep-warm")
 
@@ -115,17 +128,18 @@ class KeepWarm:
         """Nothing of this tenant is kept any longer."""
         for key in [key for key, kept in self._kept.items() if kept.warm.tenant == tenant]:
             del self._kept[key]
+        self._warmth.forget(tenant)
 
     async def tick(self) -> None:
         """Send the pings that are due and pay; let go of the prefixes that none is sent for."""
         now = self._clock()
         for key, kept in [item for item in self._kept.items() if item[1].due <= now]:
-            alive = now < kept.renewed + kept.warm.ttl.seconds
-            if not (alive and self._pays(kept, now) and await self._sent(kept.warm)):
-                if self._kept.get(key) is kept:
-                    del self._kept[key]
-                continue
-            kept.renewed = now
+            reason = await self._renew(kept, now)
+            self._see(kept.warm, reason)
+            if reason == "ping":
+                kept.renewed = now
+            elif self._kept.get(key) is kept:
+                del self._kept[key]
 
     async def close(self) -> None:
         """End, and forget all requests."""
@@ -140,28 +154,36 @@ class KeepWarm:
             await asyncio.sleep(_TICK_S)
             await self.tick()
 
+    def _see(self, warm: Warm, reason: Reason) -> None:
+        self._warmth.see(warm.tenant, warm.upstream.name, warm.model, reason)
+
+    async def _renew(self, kept: _Kept, now: float) -> Reason:
+        if now >= kept.renewed + kept.warm.ttl.seconds:
+            return "too-late"
+        return await self._sent(kept.warm) if self._pays(kept, now) else "not-worth"
+
     def _pays(self, kept: _Kept, now: float) -> bool:
         warm = kept.warm
         found = warming(warm.habit(now), now - kept.asked, warm.ttl, _cost(warm))
         return found.pings > 0
 
-    async def _sent(self, warm: Warm) -> bool:
+    async def _sent(self, warm: Warm) -> Reason:
         price = self._price(warm.model, warm.upstream.name)
         if price is None:
-            return False
+            return "no-price"
         cost = price * warm.tokens * _cost(warm)
         today = int(self._wall() // _DAY_S)
         if today != self._day:
             self._day, self._spent = today, {}
         spent = self.spent(warm.tenant) + cost
         if spent > warm.budget_usd:
-            return False
+            return "over-budget"
         # Before it is sent: what fails on its way may have been billed.
         self._spent[warm.tenant] = spent
         try:
-            return await self._ping(warm)
+            return "ping" if await self._ping(warm) else "failed"
         except UpstreamError:
-            return False
+            return "failed"
 
 
 def _cost(warm: Warm) -> float:

@@ -8,7 +8,7 @@ answer has ended. A caller who leaves is billed for what came until then, as far
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trivet.messages import Usage
 from trivet.middleware.arrival.headers import RawHeaders
@@ -38,49 +38,76 @@ class Billed(NamedTuple):
     purpose: Purpose = "request"
 
 
+_ALONE: Final = 64 << 10
+"""Bytes of a first piece of body that is kept as it came."""
+
+
 class Meter:
     """Reads one answer. `end` tells the observer, once."""
 
-    __slots__ = ("_billed", "_done", "_ended", "_tap", "_told")
+    __slots__ = ("_billed", "_done", "_ended", "_first", "_media", "_tap", "_told")
 
     def __init__(
-        self, billed: Billed, tap: UsageTap | None, done: Callable[[Billed, Told], None]
+        self, billed: Billed, media_type: str | None, done: Callable[[Billed, Told], None]
     ) -> None:
-        """Without a tap the answer cannot be read: it is compressed."""
+        """Without a media type the answer cannot be read: it is compressed."""
         self._billed = billed
-        self._tap = tap
+        self._media = media_type
         self._done = done
+        self._first = b""
+        self._tap: UsageTap | None = None
         self._told: Told | None = None
         self._ended = False
 
     def take(self, chunk: bytes) -> None:
         """The next piece of the body."""
-        if self._tap is not None:
-            self._tap.take(chunk)
+        if self._tap is None and not self._first and len(chunk) <= _ALONE:
+            # Most JSON answers come in one piece, and whoever records them reads them.
+            self._first = chunk
+        else:
+            tap = self._opened()
+            if tap is not None:
+                tap.take(chunk)
 
     def settle(self, usage: Usage | None, model: str) -> None:
         """What the answer cost, by somebody who read all of it."""
-        self._told, self._tap = Told(usage, model), None
+        self._told = Told(usage, model)
+        self._release()
 
     def told(self) -> Told:
         """What the answer cost, as far as is known by now."""
         if self._told is not None:
             return self._told
-        return NOTHING if self._tap is None else self._tap.told()
+        tap = self._opened()
+        return NOTHING if tap is None else tap.told()
 
     def end(self) -> None:
         """The answer has ended, or nobody reads on."""
         if not self._ended:
             self._ended = True
             self._told = self.told()
-            self._tap = None
+            self._release()
             self._done(self._billed, self._told)
+
+    def _opened(self) -> UsageTap | None:
+        if self._tap is None and self._media is not None:
+            self._tap = UsageTap(self._media)
+            if self._first:
+                self._tap.take(self._first)
+        return self._tap
+
+    def _release(self) -> None:
+        self._first, self._tap, self._media = b"", None, None
+
+
+_FROM_OUTSIDE: Final = frozenset({"request", "warm"})
+"""Purposes of calls that somebody sent to the proxy."""
 
 
 def _could_hit(call: Call) -> bool:
-    """Whether it is a caller's request that a warm cache might have answered."""
+    """Whether it came from outside and a cache with its answer would have answered."""
     plan = call.plan
-    return isinstance(plan, Eligible) and plan.lookup and call.purpose == "request"
+    return isinstance(plan, Eligible) and plan.lookup and call.purpose in _FROM_OUTSIDE
 
 
 class Metering:
@@ -103,7 +130,8 @@ class Metering:
         guard = self._guard
         if guard is None or not _could_hit(call):
             return self._metered(call, await self._inner.ask(call, body))
-        await guard.enter(call.tenant)
+        if not guard.admit(counted=call.purpose == "request"):
+            await guard.wait(call.tenant)
         try:
             response = await self._inner.ask(call, body)
         except BaseException:
@@ -118,7 +146,7 @@ class Metering:
         billed = Billed(
             call.tenant,
             route_of_call(call),
-            request.api.value,
+            str(request.api),
             request.model,
             call.upstream.name,
             call.purpose,
@@ -161,5 +189,4 @@ class Metering:
                 )
             )
 
-        tap = None if response.coded else UsageTap(response.media_type)
-        response.meter = Meter(billed, tap, done)
+        response.meter = Meter(billed, None if response.coded else response.media_type, done)

@@ -13,8 +13,12 @@ from trivet.middleware.prefix_tier.keep_warm import KeepWarm, Warm
 from trivet.middleware.prefix_tier.metering import Billed, Metering
 from trivet.middleware.prefix_tier.placing import Placed, Placing
 from trivet.middleware.prefix_tier.prompt_record import route_of_call
+from trivet.middleware.prefix_tier.warmth import NotWarm, never_pinged
 from trivet.middleware.upstream import UpstreamClient
 from trivet.prefix.markers.prewarm import ping_of
+from trivet.telemetry import Observer, ignore
+
+ToWarm = Warm | NotWarm | None
 
 if TYPE_CHECKING:
     from trivet.middleware.prefix_tier.tier import Sent
@@ -25,18 +29,18 @@ _OF_ONE_REQUEST: Final = frozenset({b"idempotency-key", b"accept"})
 """Headers that a ping does not have in common with the request before it."""
 
 
-def warm_of(call: Call, sent: Sent, placing: Placing) -> tuple[list[bytes], Warm | None]:
-    """The prefixes of an answered call, and the one to keep warm; None where there is none, where
-    the policy wants none, and where the API has no ping for it."""
+def warm_of(call: Call, sent: Sent, kind: str, placing: Placing) -> tuple[list[bytes], ToWarm]:
+    """The prefixes of an answered call at a cache of that kind, and the one to keep warm, or why
+    there is none; None where the policy wants none."""
     placed, budget = sent.placed, call.policy.prefix.keep_warm.budget_usd
-    path = placed.path() if budget else []
-    if not budget or not placed.marks or call.request.api is not Api.MESSAGES:
-        return path, None
-    if placed.rules.provider != "anthropic":
-        return path, None
-    body, ttl = ping_of(sent.body), placed.rules.ttl(placed.marks[-1].ttl)
-    if body is None or ttl is None:
-        return path, None
+    if not budget:
+        return [], None
+    path, request = placed.path(), call.request
+    never = never_pinged(request.api, kind, len(placed.marks), sent.body)
+    body, ttl = ping_of(sent.body), placed.rules.ttl(placed.marks[-1].ttl if placed.marks else "")
+    if never is not None or body is None or ttl is None:
+        about = (call.tenant, call.upstream.name, request.model)
+        return path, NotWarm(*about, never or "no-ping-form")
     keys, _ = placed.keys()
     headers = [item for item in sent.headers if item[0] not in _OF_ONE_REQUEST]
     warm = Warm(
@@ -57,14 +61,16 @@ def _without_text(placed: Placed) -> Placed:
     return placed._replace(prompt=light)
 
 
-def keep_warm_of(client: UpstreamClient, metering: Metering, pricing: Pricing) -> KeepWarm:
+def keep_warm_of(
+    client: UpstreamClient, metering: Metering, pricing: Pricing, observer: Observer = ignore
+) -> KeepWarm:
     """Sends pings past the tiers, and bills them as the cache's own cost."""
 
     def price(model: str, upstream: str) -> float | None:
         million = pricing.price(model, upstream, Usage(_MILLION, 0))
         return None if million is None else million / _MILLION
 
-    return KeepWarm(_pinger(client, metering), price)
+    return KeepWarm(_pinger(client, metering), price, observer=observer)
 
 
 def _pinger(client: UpstreamClient, metering: Metering) -> Callable[[Warm], Awaitable[bool]]:

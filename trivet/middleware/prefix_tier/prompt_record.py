@@ -72,6 +72,8 @@ class PromptRecorder:
             self._known.popitem(last=False)
 
 
+_ROUTES: Final = {api: api.value for api in Api}
+"""What requests are called that name no route."""
 _ROLES: Final = frozenset(
     ("", "system", "developer", "user", "assistant", "tool", "function", "model")
 )
@@ -79,7 +81,7 @@ _ROLES: Final = frozenset(
 
 def route_of_call(call: Call) -> str:
     """What a route is called in metrics, logs and records."""
-    return call.route or call.request.api.value
+    return call.route or _ROUTES[call.request.api]
 
 
 def cache_of(call: Call) -> str:

@@ -27,6 +27,7 @@ from trivet.middleware.prefix_tier.keep_warm import KeepWarm
 from trivet.middleware.prefix_tier.pinging import warm_of
 from trivet.middleware.prefix_tier.placing import NOWHERE, Placed, Placing
 from trivet.middleware.prefix_tier.slots import Slot, SlotBook
+from trivet.middleware.prefix_tier.warmth import NotWarm
 from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.upstream import UpstreamClient, UpstreamResponse
 from trivet.policies.prefix_model import PrefixPolicy
@@ -101,6 +102,7 @@ class Prefixes:
         """Send a call's `body` to its upstream. The awaitable raises `UpstreamError`."""
         upstream = call.upstream
         if upstream.name not in self._open:
+            self._never_warm(call)
             return self._client.send(upstream, "POST", call.target, call.headers, body)
         return self._ask(call, body)
 
@@ -138,6 +140,20 @@ class Prefixes:
             readable = False
         return await self.prepare(asked) if readable else Sent(asked.body, asked.headers)
 
+    async def fan_out(
+        self, sent: Sent, policy: PrefixPolicy, send: Callable[[], Awaitable[UpstreamResponse]]
+    ) -> UpstreamResponse:
+        """Send it, after whoever writes the same prefix at this moment, as long as the policy says.
+        What `send` raises is raised."""
+        wait = policy.fan_out.wait
+        if not (wait and sent.placed.marks):
+            return await send()
+        with await self._fan_out.enter(*sent.placed.keys(), wait) as lead:
+            response = await send()
+            if response.status < _FAILED:
+                lead.began()
+            return response
+
     async def _ask(self, call: Call, body: bytes) -> UpstreamResponse:
         request = call.request
         asked = Asked(
@@ -147,15 +163,9 @@ class Prefixes:
         )
         sent = await self.prepare(asked)
         call.sent = sent
-        wait = call.policy.prefix.fan_out.wait
-        if not (wait and sent.placed.marks):
-            response = await self._sent(call, sent)
-        else:
-            with await self._fan_out.enter(*sent.placed.keys(), wait) as lead:
-                response = await self._sent(call, sent)
-                if response.status < _FAILED:
-                    lead.began()
-        if call.policy.prefix.keep_warm.budget_usd and response.status < _FAILED:
+        response = await self.fan_out(sent, call.policy.prefix, lambda: self._sent(call, sent))
+        answered = response.status < _FAILED and call.purpose == "request"
+        if answered and call.policy.prefix.keep_warm.budget_usd:
             self._keep_warm(call, sent)
         return response
 
@@ -163,10 +173,16 @@ class Prefixes:
         if self.keep_warm is None:
             return
         try:
-            self.keep_warm.asked(*warm_of(call, sent, self._placing))
+            kind = self._backends[call.upstream.name].kind
+            self.keep_warm.asked(*warm_of(call, sent, kind, self._placing))
         except Exception as error:
             # A ping less, and no answer less.
             self._tell(call.upstream.name, error)
+
+    def _never_warm(self, call: Call) -> None:
+        if self.keep_warm is not None and call.policy.prefix.keep_warm.budget_usd:
+            about = (call.tenant, call.upstream.name, call.request.model)
+            self.keep_warm.asked([], NotWarm(*about, "no-ping-api"))
 
     def _sent(self, call: Call, sent: Sent) -> Awaitable[UpstreamResponse]:
         return self._client.send(
@@ -209,12 +225,13 @@ class Prefixes:
             salt,
             slot.number,
             slot.common,
+            common=asked.upstream.credential_env is not None,
             bearer=not signed_by_aws(asked.target, asked.headers),
         )
 
     def _kept_apart(self, asked: Asked, backend: PrefixBackend, prepared: Prepared) -> Prepared:
         """The same, or caching off, where it keeps tenants apart. Raises `UpstreamError`."""
-        why = "" if prepared.apart else "this API of the server takes nothing that would"
+        why = "" if prepared.apart else "what it asks for there is kept apart by nothing"
         if backend.isolates == "salt" and asked.upstream.name in self.unsafe:
             why = self.unsafe[asked.upstream.name]
         if not why or self._only_tenant(asked.upstream):

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
 
-from trivet.errors import ConfigError, Problem
+from trivet.errors import ConfigError
 from trivet.exact.store_url import check_store_url
+from trivet.middleware.running.config_file import FLAGS, placed, problems_of, read_config
 from trivet.policies.model_base import Seconds, Section, Size
-from trivet.policies.nodes import Position, Source, field_path, read_yaml
-from trivet.policies.problems import sentence_of
+from trivet.policies.nodes import Source
 
 _API_PATHS = ("/completions", "/responses", "/embeddings", "/messages")
 DialectFamily = Literal["openai", "anthropic"]
@@ -61,7 +61,7 @@ BaseUrl = Annotated[str, AfterValidator(_http_url)]
 class ReplicaConfig(Section):
     """One server of several behind one upstream name."""
 
-    url: BaseUrl
+    url: BaseUrl = Field(description="Its base URL, with or without the closing /v1.")
     kv_events: str | None = Field(
         default=None,
         pattern=r"^tcp://[!-~]+$",
@@ -84,7 +84,9 @@ class UpstreamConfig(Section):
         description="Shown in metrics. A provider's name (openai, anthropic, ...) helps to price.",
     )
     base_url: BaseUrl = Field(description="With or without the closing /v1.")
-    dialects: tuple[DialectFamily, ...] = ("openai", "anthropic")
+    dialects: tuple[DialectFamily, ...] = Field(
+        default=("openai", "anthropic"), description="Families of APIs that it speaks."
+    )
     models: tuple[str, ...] = Field(
         default=("*",), description="Models that go here (wildcards); the first match wins."
     )
@@ -121,7 +123,7 @@ class UpstreamConfig(Section):
         description="Ask for usage in recorded OpenAI streams, and hide it from callers who did "
         "not; `leave` for servers that refuse stream_options.",
     )
-    connect_timeout: Seconds = 5.0
+    connect_timeout: Seconds = Field(default=5.0, description="Longest wait for a connection.")
     read_timeout: Seconds = Field(default=600.0, description="Longest silence of the upstream.")
 
     @property
@@ -136,8 +138,10 @@ class GatewayConfig(Section):
     It proves itself by a secret, by its address, or by both where both are given.
     """
 
-    header: str
-    secret_header: str | None = None
+    header: str = Field(description="Header that names the tenant.")
+    secret_header: str | None = Field(
+        default=None, description="Header in which it sends the secret."
+    )
     secret_env: str | None = Field(
         default=None, description="Environment variable with the secret that it sends."
     )
@@ -155,19 +159,25 @@ class StoreConfig(Section):
     url: Annotated[str, AfterValidator(_store_url)] = Field(
         default="sqlite:", description="memory | sqlite:PATH | redis://HOST:PORT/DB"
     )
-    max_bytes: Size = 1 << 30
-    max_entries: int = Field(default=1_000_000, ge=1)
+    max_bytes: Size = Field(default=1 << 30, description="Bytes of all entries.")
+    max_entries: int = Field(default=1_000_000, ge=1, description="Entries of all tenants.")
     front_bytes: Size = Field(
         default=64 << 20, description="Memory in front of the store; 0: none."
     )
-    front_entries: int = Field(default=100_000, ge=0)
+    front_entries: int = Field(default=100_000, ge=0, description="Entries in that memory.")
     budget: Seconds = Field(
         default=0.05,
         description="Longest wait for a stored answer; up to five of them for a new one to be "
         "stored.",
     )
-    encrypt: bool = False
-    secret_file: Path | None = None
+    encrypt: bool = Field(
+        default=False, description="Encrypt entries with a key per tenant (extra `encryption`)."
+    )
+    secret_file: Path | None = Field(
+        default=None,
+        description="Where the secret is, unless TRIVET_SECRET holds it; `secret` in the state "
+        "directory when absent.",
+    )
 
 
 class FloodConfig(Section):
@@ -202,19 +212,26 @@ class ServerConfig(Section):
     """The whole server."""
 
     upstreams: tuple[UpstreamConfig, ...] = Field(min_length=1)
-    host: str = "127.0.0.1"
-    port: int = Field(default=8080, ge=0, le=65535)
-    admin_host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", description="Address that callers reach.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Its port; 0: any that is free.")
+    admin_host: str = Field(default="127.0.0.1", description="Address of the admin port.")
     admin_port: int | None = Field(
         default=None, ge=0, le=65535, description="The port after `port` when absent."
     )
-    admin_key_sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    policies: Path | None = None
+    admin_key_sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 of the admin key in hex; TRIVET_ADMIN_KEY wins over it.",
+    )
+    policies: Path | None = Field(
+        default=None,
+        description="Directory of policy files; absent: each credential is a tenant of its own.",
+    )
     gateway: GatewayConfig | None = None
     store: StoreConfig = StoreConfig()
     flood: FloodConfig = FloodConfig()
-    workers: int = Field(default=1, ge=1, le=64)
-    max_body: Size = 32 << 20
+    workers: int = Field(default=1, ge=1, le=64, description="Processes that answer callers.")
+    max_body: Size = Field(default=32 << 20, description="Largest body of a request; more is 413.")
     body_timeout: Seconds = Field(
         default=30.0,
         gt=0,
@@ -228,10 +245,17 @@ class ServerConfig(Section):
         default=120.0, description="How long a follower waits for a leader's first byte."
     )
     drain: Seconds = Field(default=30.0, description="How long SIGTERM waits for open answers.")
-    log_format: Literal["console", "json"] = "console"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_requests: bool = False
-    tracing: bool = False
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="Lines for people, or one JSON object each."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="The least that is logged."
+    )
+    log_requests: bool = Field(default=False, description="A line for each request.")
+    tracing: bool = Field(
+        default=False,
+        description="OpenTelemetry spans, by the OTEL_* variables (extra `otel`).",
+    )
     traffic_log: Path | None = Field(
         default=None,
         description="Where requests of tenants with `semantic.record` are recorded, for `trivet "
@@ -257,7 +281,7 @@ def server_config(
     upstream beside the declared ones, asked first for its models; where there are no others, it is
     asked for all.
     """
-    source = _read(file) if file else Source(_FLAGS, {}, {})
+    source = read_config(file) if file else Source(FLAGS, {}, {})
     settings: dict[str, Any] = dict(source.value)
     if file and isinstance(settings.get("policies"), str):
         # As written in the file, so from where the file is.
@@ -275,11 +299,11 @@ def server_config(
         settings["upstreams"] = [own.model_copy(update={"models": ("*",)}).model_dump()]
         own = None
     if not settings.get("upstreams"):
-        raise ConfigError(_placed(source, ("upstreams",), _no_upstream(settings)))
+        raise ConfigError(placed(source, ("upstreams",), _no_upstream(settings)))
     try:
         config = ServerConfig.model_validate(settings)
     except ValidationError as error:
-        found = [*source.problems, *_problems(source, flagged, error)]
+        found = [*source.problems, *problems_of(source, flagged, error, ServerConfig)]
         raise ConfigError(*sorted(found, key=lambda one: (one.line, one.column))) from None
     if source.problems:
         raise ConfigError(*source.problems)
@@ -295,51 +319,5 @@ def _no_upstream(settings: Mapping[str, Any]) -> str:
 def _beside(config: ServerConfig, own: UpstreamConfig, source: Source) -> ServerConfig:
     if any(upstream.name == own.name for upstream in config.upstreams):
         message = f"the name {own.name!r} is that of the upstream of --engine"
-        raise ConfigError(_placed(source, ("upstreams",), message))
+        raise ConfigError(placed(source, ("upstreams",), message))
     return config.model_copy(update={"upstreams": (own, *config.upstreams)})
-
-
-_FLAGS = "command line"
-_LARGEST = 1 << 20
-
-
-def _read(file: Path) -> Source:
-    try:
-        with file.open("rb") as opened:
-            raw = opened.read(_LARGEST + 1)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(Problem(str(file), 0, 0, "", error.strerror or "unreadable")) from None
-    except UnicodeDecodeError as error:
-        told = f"is not UTF-8 at byte {error.start}"
-        raise ConfigError(Problem(str(file), 0, 0, "", told)) from None
-    if len(raw) > _LARGEST:
-        raise ConfigError(Problem(str(file), 0, 0, "", f"is larger than {_LARGEST} bytes"))
-    source = read_yaml(str(file), text)
-    if not isinstance(source.value, dict):
-        raise ConfigError(Problem(str(file), 1, 1, "", "a server config is a YAML mapping"))
-    return source
-
-
-def _problems(source: Source, flagged: Mapping[str, Any], error: ValidationError) -> list[Problem]:
-    found = error.errors(include_url=False)
-    places = [item["loc"] for item in found]
-    no_file = Source(_FLAGS, {}, {})
-    return [
-        _placed(
-            no_file if flagged.keys() & {item["loc"][0], field_path(item["loc"])} else source,
-            item["loc"],
-            sentence_of(item, ServerConfig),
-        )
-        for item in found
-        # A list whose only item is wrong is called too short as well: that helps nobody.
-        if item["type"] != "too_short"
-        or not any(place[: len(item["loc"])] == item["loc"] != place for place in places)
-    ]
-
-
-def _placed(source: Source, position: Position, message: str) -> Problem:
-    """Flags have no lines."""
-    if source.file == _FLAGS:
-        return Problem(_FLAGS, 0, 0, field_path(position), message)
-    return source.problem(position, message)

@@ -32,6 +32,7 @@ from trivet.middleware.admin.control import Component
 from trivet.middleware.observe.logs import Format
 from trivet.middleware.running.config import ServerConfig, UpstreamConfig
 from trivet.prefix.engine.tenants import NONCE, PROOF, SECRET_ENV, proof
+from trivet.terminal import plain
 
 NAME = "engine"
 _HOST = "127.0.0.1"
@@ -215,7 +216,7 @@ async def _relay(lines: asyncio.StreamReader, show: Callable[[str], None]) -> No
 
 
 def _say(line: str) -> None:
-    print(f"engine        {line}", file=sys.stderr, flush=True)
+    print(f"engine        {plain(line)}", file=sys.stderr, flush=True)
 
 
 async def health(port: int, secret: bytes) -> int | None:

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import structlog
 import uvicorn
 
 from trivet.listening import BACKLOG, url_of
 from trivet.middleware.admin.control import Ask
 from trivet.middleware.admin.port import AdminApp
 from trivet.middleware.arrival.routing import keyless_upstreams
+from trivet.middleware.console.history import History, kept
 from trivet.middleware.running.apart import apart
 from trivet.middleware.running.config import ServerConfig
 from trivet.middleware.running.guarded_protocol import Lane, guarded
@@ -26,8 +28,10 @@ from trivet.middleware.running.service import open_service
 from trivet.middleware.running.unreached import unreached
 from trivet.policies.tenants import PolicySet
 from trivet.telemetry import Observer, ignore
+from trivet.terminal import plain
 
 KEEP_ALIVE_S = 75
+_log = structlog.get_logger("trivet")
 
 
 class _Server(uvicorn.Server):
@@ -85,12 +89,13 @@ async def run_single(
     service.operations.engine = engine
     announce(config, data, admin)
     warn(config, service.operations.in_use)
+    history = History()
     servers = (
         uvicorn_server(service.app, config, service.quick.answer, service.observer),
-        uvicorn_server(AdminApp(service.operations, config.admin_key_sha256), config),
+        uvicorn_server(AdminApp(service.operations, config.admin_key_sha256, history), config),
     )
     try:
-        async with reload_on_hangup(service.operations):
+        async with reload_on_hangup(service.operations), kept(history, service.operations):
             await serve_until_signal(servers, (data, admin), service.operations)
     finally:
         await service.close()
@@ -116,19 +121,30 @@ async def serve_until_signal(
 
 
 def announce(config: ServerConfig, data: socket.socket, admin: socket.socket) -> None:
-    """Say on standard error where everything is."""
+    """Say on standard error where everything is: a line of the log where that is JSON."""
     from trivet.middleware.running.stores import shown_url
 
+    if config.log_format == "json":
+        _log.info(
+            "serving",
+            proxy=url_of(data),
+            openai_base_url=f"{url_of(data)}/v1",
+            admin=url_of(admin),
+            upstreams={one.name: one.base_url for one in config.upstreams},
+            store=shown_url(config.store),
+            policies=None if config.policies is None else str(config.policies),
+        )
+        return
     upstreams = ", ".join(f"{one.name} ({one.base_url})" for one in config.upstreams)
     policies = config.policies or "none: each credential is its own tenant"
     lines = (
         f"trivet proxy  {url_of(data)}  (base URL for OpenAI SDKs: {url_of(data)}/v1)",
-        f"admin         {url_of(admin)}  (/healthz /readyz /metrics /trivet/docs)",
+        f"admin         {url_of(admin)}  (/trivet/ui /healthz /readyz /metrics /trivet/docs)",
         f"upstreams     {upstreams}",
         f"store         {shown_url(config.store)}",
         f"policies      {policies}",
     )
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    print("\n".join(map(plain, lines)), file=sys.stderr, flush=True)
 
 
 def warn(config: ServerConfig, policies: PolicySet) -> None:
@@ -140,4 +156,7 @@ def warn(config: ServerConfig, policies: PolicySet) -> None:
         *unreached(policies, gateway=config.gateway is not None),
     )
     for problem in found:
-        print(f"warning: {problem}", file=sys.stderr, flush=True)
+        if config.log_format == "json":
+            _log.warning("config-warning", detail=str(problem))
+        else:
+            print(f"warning: {problem}", file=sys.stderr, flush=True)

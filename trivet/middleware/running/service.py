@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from trivet.canonical import mac
 from trivet.errors import ConfigError, Problem, StoreError
@@ -22,15 +23,19 @@ from trivet.exact.seal import Seal, load_secret
 from trivet.exact.store import ExactStore
 from trivet.exact.tier import ExactTier
 from trivet.messages import ExactKey
+from trivet.middleware.admin.answering import handlers_of
 from trivet.middleware.admin.engine_purges import EnginePurges
 from trivet.middleware.admin.health import StoreHealth
-from trivet.middleware.admin.operations import Operations, follow_policies, handlers_of, stop
+from trivet.middleware.admin.operations import Operations, follow_policies, stop
 from trivet.middleware.app import ProxyApp
 from trivet.middleware.arrival.intake import Intake
 from trivet.middleware.arrival.quick import QuickLane
 from trivet.middleware.arrival.recall import Recall
 from trivet.middleware.arrival.reception import Reception, Tiers
 from trivet.middleware.arrival.routing import Routing
+from trivet.middleware.console.prefix_telling import prefix_tellers
+from trivet.middleware.console.semantic_telling import semantic_tellers
+from trivet.middleware.console.telling import look_teller, tellers_of, usage_teller
 from trivet.middleware.embeddings import Embeddings
 from trivet.middleware.explain.explaining import Explainer
 from trivet.middleware.fleets.fleets import Fleets
@@ -39,12 +44,15 @@ from trivet.middleware.observe.logs import LogObserver
 from trivet.middleware.observe.metrics import PrometheusObserver
 from trivet.middleware.observe.observing import tell_all
 from trivet.middleware.observe.pricing import Pricing
+from trivet.middleware.observe.recent import RecentRequests
 from trivet.middleware.observe.tracing import otlp_observer
 from trivet.middleware.pipeline import CachePipeline
 from trivet.middleware.prefix_tier.doctoring import Doctoring
 from trivet.middleware.prefix_tier.flood import FloodGuard
 from trivet.middleware.prefix_tier.metering import Metering
 from trivet.middleware.prefix_tier.pinging import keep_warm_of
+from trivet.middleware.prefix_tier.route_log import RouteLog
+from trivet.middleware.prefix_tier.signed_tenant import TenantSigner
 from trivet.middleware.prefix_tier.slots import SlotBook
 from trivet.middleware.prefix_tier.tier import Prefixes
 from trivet.middleware.reply import Replies
@@ -63,6 +71,17 @@ _PATIENCE = 5
 """Store budgets that an answer waits to be stored before its caller gets the end of it."""
 _WINDOW = 1 << 20
 """Bytes that a reader of a shared stream may fall behind before the stream waits for it."""
+
+
+class Within(NamedTuple):
+    """What a service runs in: a server of ours, or somebody's process."""
+
+    client: Callable[[TenantSigner, Fleets], UpstreamClient] = UpstreamClient
+    helper: bool = True
+    """See `Intake`."""
+
+
+SERVER: Final = Within()
 
 
 class Service:
@@ -98,37 +117,46 @@ def policy_source(config: ServerConfig, secret: bytes) -> PolicySource:
     return PolicySource(config.policies, secret, gateway_trust(config.gateway), upstreams)
 
 
-async def open_service(config: ServerConfig, secret: bytes, hub: Path | None = None) -> Service:
+async def open_service(
+    config: ServerConfig, secret: bytes, hub: Path | None = None, within: Within = SERVER
+) -> Service:
     """Build a process. `hub` is the machine hub's socket where there are several workers.
 
     Raises `ConfigError`. A store or fleet in trouble is not an error: the proxy starts without.
     What was opened before a step that raises is closed again.
     """
     async with AsyncExitStack() as stack:
-        app, quick, operations, observer = await _open(config, secret, hub, stack)
+        app, quick, operations, observer = await _open(config, secret, hub, stack, within)
         return Service(app, quick, operations, observer, stack.pop_all())
 
 
 async def _open(
-    config: ServerConfig, secret: bytes, hub: Path | None, stack: AsyncExitStack
+    config: ServerConfig,
+    secret: bytes,
+    hub: Path | None,
+    stack: AsyncExitStack,
+    within: Within,
 ) -> tuple[ProxyApp, QuickLane, Operations, Observer]:
     routing = Routing(config.upstreams)
     source = policy_source(config, secret)
     health = StoreHealth()
     pricing = Pricing()
     guard = FloodGuard(config.flood)
-    metrics, observer = _observers(config, (health, guard), pricing)
+    routes, recent = RouteLog(), RecentRequests()
+    metrics, observer = _observers(config, (health, guard, routes, recent), pricing)
     guard.observer = observer
     traffic = TrafficLog(config.traffic_log or state_dir() / "traffic.jsonl", secret, pricing.price)
     stack.push_async_callback(asyncio.to_thread, traffic.close)
     doctor = Doctoring(observer)
+    doctor.examined = routes.examined
     stack.push_async_callback(asyncio.to_thread, doctor.close)
     seal = Seal(mac(secret, b"trivet-store"), encrypt=config.store.encrypt)
     store = store_of(config.store, seal, observer)
     stack.push_async_callback(store.close)
     await _warm(store)
     tier = ExactTier(store, observer, patience_s=_PATIENCE * config.store.budget)
-    operations = Operations(source, store, metrics, observer, Explainer(routing, secret), health)
+    explainer = Explainer(routing, secret)
+    operations = Operations(source, store, metrics, observer, explainer, health)
     codec = _event_codec(seal)
     fleet = await fleet_of(config.store, seal, codec, observer, stack)
     if hub is not None:
@@ -142,7 +170,7 @@ async def _open(
     fleets = Fleets(config.upstreams, observer)
     stack.push_async_callback(fleets.close)
     fleets.start()
-    upstream = UpstreamClient(routing.signer, fleets)
+    upstream = within.client(routing.signer, fleets)
     stack.push_async_callback(upstream.close)
     operations.engines = EnginePurges(config.upstreams, routing.signer, upstream)
     prefixes = Prefixes(
@@ -154,10 +182,15 @@ async def _open(
         observer,
     )
     metering = Metering(prefixes, upstream, observer, guard)
-    prefixes.keep_warm = keep_warm_of(upstream, metering, pricing)
+    prefixes.keep_warm = keep_warm_of(upstream, metering, pricing, observer)
+    explainer.warmth = prefixes.keep_warm.state
     stack.push_async_callback(prefixes.keep_warm.close)
     operations.forgets.append(prefixes.keep_warm.forget)
     operations.flood = guard.told
+    operations.forgets += [doctor.forget, routes.forget, recent.forget]
+    operations.tellers.update(tellers_of(metrics, guard.told, recent))
+    operations.tellers.update(prefix_tellers(routes, fleets.sets, operations))
+    operations.tellers.update(semantic_tellers(operations))
     probes = Probes(upstream, config.upstreams, routing, observer)
     stack.push_async_callback(probes.close)
     prefixes.unsafe, prefixes.unverified = probes.unsafe, probes.unverified
@@ -180,7 +213,7 @@ async def _open(
         prefixes,
         metering,
     )
-    intake = Intake(config.max_body, config.body_timeout)
+    intake = Intake(config.max_body, config.body_timeout, helper=within.helper)
     stack.callback(intake.close)
     identify = Strangers(lambda: source.tenants).identify
     reception = Reception(
@@ -191,6 +224,8 @@ async def _open(
         secret,
         _hidden(config.gateway),
     )
+    operations.tellers["look"] = look_teller(operations, explainer)
+    operations.tellers["usage"] = usage_teller(store, reception.in_flight)
     quick = QuickLane(identify, recall, tier, replies, observer)
     watching = asyncio.create_task(follow_policies(source, observer), name="trivet-policies")
     stack.push_async_callback(stop, watching)

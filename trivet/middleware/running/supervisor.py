@@ -20,6 +20,7 @@ from trivet.middleware.admin.fleet_operations import FleetOperations
 from trivet.middleware.admin.operations import follow_policies, stop
 from trivet.middleware.admin.port import AdminApp
 from trivet.middleware.arrival.routing import Routing
+from trivet.middleware.console.history import History, kept
 from trivet.middleware.explain.explaining import Explainer
 from trivet.middleware.observe.logs import LogObserver, configure
 from trivet.middleware.running.config import ServerConfig
@@ -65,11 +66,12 @@ class Supervisor:
                 asyncio.create_task(self._keep(number, data, Path(folder) / "hub" / "socket"))
                 for number in range(config.workers)
             ]
-            server = uvicorn_server(AdminApp(control, config.admin_key_sha256), config)
+            history = History()
+            server = uvicorn_server(AdminApp(control, config.admin_key_sha256, history), config)
             announce(config, data, admin)
             warn(config, source.current)
             try:
-                async with reload_on_hangup(control):
+                async with reload_on_hangup(control), kept(history, control):
                     await serve_until_signal((server,), (admin,), control)
             finally:
                 self._stopping = True

@@ -39,14 +39,14 @@ class AnthropicBackend:
         draft = Draft(ask)
         draft.drop((*SERVER_FIELDS, *OPENAI_FIELDS), "the API refuses it")
         if ask.api is Api.MESSAGES:
-            _translate(draft)
+            translate(draft)
             if draft.marks == 0:
                 set_breakpoints(draft, ask.marks)
         return draft.done()
 
 
-def _translate(draft: Draft) -> None:
-    """Breakpoints of OpenAI's kind become ours, as long as there is room."""
+def translate(draft: Draft) -> None:
+    """Breakpoints of OpenAI's kind become Anthropic's, as long as there is room."""
     room = MOST_MARKS - len(draft.marked("cache_control"))
     for place in draft.marked("prompt_cache_breakpoint"):
         draft.text.cut(place, "prompt_cache_breakpoint")
@@ -78,8 +78,7 @@ def set_breakpoints(draft: Draft, marks: tuple[Marked, ...]) -> None:
             continue
         draft.text.add(block, "cache_control", control(ttl))
         draft.marks += 1
-        lasts = f" for {ttl}" if ttl in _TTLS else ""
-        draft.note(f"breakpoint at {written(place)}{lasts}")
+        draft.note(f"breakpoint at {written(place)} for {ttl if ttl in _TTLS else _TTLS[0]}")
 
 
 def markable(text: Splice, place: Place, block_type: str = "text") -> Place | None:

@@ -38,6 +38,8 @@ class Ask(NamedTuple):
     """The tenant's own; None where it has none."""
     common_slot: int | None = None
     """Where requests of tenants without one run, each with caching off."""
+    common: bool = False
+    """Sent with the proxy's credential, which is that of other tenants too."""
     bearer: bool = True
     """Authorised by a token: a body under a signature over it is never changed."""
     marks: tuple[Marked, ...] = ()

@@ -7,10 +7,11 @@ body under an AWS signature is never changed.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from trivet.messages import Api
-from trivet.prefix.backends.anthropic import MOST_MARKS, set_breakpoints
+from trivet.prefix.backends.anthropic import MOST_MARKS, set_breakpoints, translate
 from trivet.prefix.backends.base import (
     OPENAI_FIELDS,
     SERVER_FIELDS,
@@ -20,6 +21,7 @@ from trivet.prefix.backends.base import (
 )
 from trivet.prefix.backends.draft import Draft, written
 from trivet.prefix.markers.rules import rules_for
+from trivet.prefix.prompts.json_text import may_name
 
 _TTLS: Final = ("5m", "1h")
 _BLOCK: Final = 2
@@ -27,7 +29,7 @@ _BLOCK: Final = 2
 
 
 class BedrockBackend:
-    """Bedrock's runtime: Converse, and the APIs of others that it speaks."""
+    """Bedrock's runtime: Converse, and the APIs of others that it speaks, in InvokeModel too."""
 
     kind = "bedrock"
     isolates: Isolation = "account"
@@ -41,7 +43,9 @@ class BedrockBackend:
         if isinstance(ask.api, Api):
             draft.drop((*SERVER_FIELDS, *OPENAI_FIELDS), "the API refuses it")
             if ask.api is Api.MESSAGES:
-                set_breakpoints(draft, ask.marks)
+                translate(draft)
+                if draft.marks == 0:
+                    set_breakpoints(draft, ask.marks)
             return draft.done()
         _set_points(draft)
         return draft.done()
@@ -53,7 +57,7 @@ def takes_points(model: str) -> bool:
 
 
 def _set_points(draft: Draft) -> None:
-    if b'"cachePoint"' in draft.ask.raw:
+    if may_name(draft.ask.raw, "cachePoint") and any(map(_is_point, _blocks(draft.body))):
         draft.note("cache points of the caller's own: none added")
         return
     if not takes_points(draft.ask.model):
@@ -66,4 +70,18 @@ def _set_points(draft: Draft) -> None:
         point = {"type": "default", "ttl": ttl} if ttl in _TTLS else {"type": "default"}
         draft.text.after(place, {"cachePoint": point})
         draft.marks += 1
-        draft.note(f"cache point behind {written(place)}")
+        draft.note(f"cache point behind {written(place)} for {ttl if ttl in _TTLS else _TTLS[0]}")
+
+
+def _is_point(block: Any) -> bool:
+    return isinstance(block, Mapping) and "cachePoint" in block
+
+
+def _blocks(body: Mapping[str, Any]) -> Iterator[Any]:
+    """Every block among which a cache point can stand."""
+    tools, turns = body.get("toolConfig"), body.get("messages")
+    holders = [(body, "system"), (tools, "tools")]
+    holders += [(turn, "content") for turn in (turns if isinstance(turns, list) else ())]
+    for holder, name in holders:
+        blocks = holder.get(name) if isinstance(holder, Mapping) else None
+        yield from blocks if isinstance(blocks, list) else ()

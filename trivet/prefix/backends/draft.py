@@ -10,6 +10,7 @@ import orjson
 
 from trivet.canonical import digest, parse
 from trivet.prefix.backends.base import Ask, Prepared
+from trivet.prefix.prompts.json_text import may_name
 from trivet.prefix.prompts.outline import Place
 from trivet.prefix.prompts.splice import Splice, appended
 
@@ -52,7 +53,7 @@ class Draft:
 
     def marked(self, name: str) -> list[Place]:
         """The places of the objects that have the marker `name`."""
-        if name.encode() not in self.ask.raw:
+        if not may_name(self.ask.raw, name):
             return []
         return [place for place in _places(self.text) if self.text.has(place, name)]
 
@@ -103,9 +104,18 @@ def _places(text: Splice) -> Iterator[Place]:
             yield (name, index)
             if text.is_object((name, index, "function")):
                 yield (name, index, "function")
-            for at in range(text.count((name, index, "content"))):
-                if text.is_object((name, index, "content", at)):
-                    yield (name, index, "content", at)
+            yield from _blocks(text, (name, index, "content"))
+
+
+def _blocks(text: Splice, place: Place) -> Iterator[Place]:
+    """The blocks of a message, and what tool results and documents among them consist of."""
+    for at in range(text.count(place)):
+        block = (*place, at)
+        if text.is_object(block):
+            yield block
+            for within in ((*block, "content"), (*block, "source", "content")):
+                pieces = ((*within, piece) for piece in range(text.count(within)))
+                yield from filter(text.is_object, pieces)
 
 
 def written(place: Place) -> str:

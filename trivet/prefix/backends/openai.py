@@ -21,7 +21,7 @@ _MOST_MARKS: Final = 3
 """Four prefixes are written for a request, and the implicit breakpoint is one of them."""
 _PART: Final = 4
 """Steps to a content part: `messages[0].content[0]`."""
-_TTLS: Final = frozenset({"30m", "12h"})
+_TTLS: Final = ("30m", "12h")
 _KEYED: Final = frozenset({Api.CHAT, Api.RESPONSES})
 """The APIs that have `prompt_cache_key`."""
 
@@ -89,7 +89,8 @@ def _set_breakpoints(draft: Draft, ask: Ask) -> None:
         found = {"mode": "explicit", "ttl": mark.ttl} if mark.ttl in _TTLS else {"mode": "explicit"}
         draft.text.add(block, "prompt_cache_breakpoint", found)
         draft.marks += 1
-        draft.note(f"breakpoint at {written(mark.place)}")
+        lasts = mark.ttl if mark.ttl in _TTLS else _TTLS[0]
+        draft.note(f"breakpoint at {written(mark.place)} for {lasts}")
 
 
 def _block(draft: Draft, api: Api | NativeApi, mark: Marked) -> Place | None:

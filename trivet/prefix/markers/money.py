@@ -14,7 +14,7 @@ from trivet.messages import Usage
 from trivet.prefix.caches.base import Billed
 from trivet.prefix.markers.rules import CacheRules
 
-Purpose = Literal["request", "audit", "judge", "keep-warm"]
+Purpose = Literal["request", "audit", "judge", "keep-warm", "warm"]
 """Why a model was asked: for a caller, or for an end of the cache's own."""
 Post = Literal[
     "spent",
@@ -25,12 +25,13 @@ Post = Literal[
     "audit",
     "judge",
     "keep-warm",
+    "warm",
     "lookup",
 ]
 """What a sum of money is booked under. Saved are the three that begin so, before the cache's own
-costs, which are the last five; `spent` is what callers' own calls cost, cache writes included."""
+costs, which are the last six; `spent` is what callers' own calls cost, cache writes included."""
 SAVED: tuple[Post, ...] = ("saved-exact", "saved-semantic", "saved-prefix")
-EXTRA: tuple[Post, ...] = ("audit", "judge", "keep-warm", "lookup")
+EXTRA: tuple[Post, ...] = ("audit", "judge", "keep-warm", "warm", "lookup")
 """Costs that are in no call of a caller's: without the cache they would not be there."""
 
 

@@ -15,7 +15,18 @@ _BRACKET: Final = re.compile(rb"[][{}]")
 _PLAIN: Final = frozenset({b"", b",", b":", b", ", b": "})
 """What mostly stands between two strings: no bracket."""
 _SCALAR: Final = re.compile(rb"[^ \t\r\n,\]}]++")
+_ESCAPED: Final = re.compile(rb"\\u00[2-7]")
+"""How a printable ASCII character begins that is written as an escape."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
+
+
+def may_name(raw: bytes, name: str) -> bool:
+    """Whether a key of this name, of ASCII letters and `_`, can be in the text, whichever way it is
+    written. False is certain; true may be a string of that text."""
+    if name.encode() in raw:
+        return True
+    # Most texts have no such escape at all, which is told faster so.
+    return b"\\u00" in raw and _ESCAPED.search(raw) is not None
 
 
 class Item(NamedTuple):

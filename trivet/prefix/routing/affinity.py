@@ -9,7 +9,7 @@ API Inference Extension.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -133,6 +133,15 @@ class Affinity:
 
     def __len__(self) -> int:
         return len(self._holders)
+
+    def held(self) -> dict[int, int]:
+        """Blocks by replica. Looks at every block: some milliseconds where there are many."""
+        found: dict[int, int] = {}
+        for replicas, blocks in Counter(self._holders.values()).items():
+            for replica in range(replicas.bit_length()):
+                if replicas >> replica & 1:
+                    found[replica] = found.get(replica, 0) + blocks
+        return found
 
     def known(self, steps: Steps) -> dict[int, int]:
         """For each replica that was asked for a beginning of this prompt, tokens of the longest."""

@@ -15,6 +15,8 @@ State = Literal["isolated", "leaks", "silent", "failed"]
 
 SIZES: Final = (2400, 800, 12_000)
 """Characters of the prompts, tried in this order: for short contexts and for large blocks."""
+SLOT_SIZES: Final = (800,)
+"""The same for a server with slots: it reuses single tokens, so more would only take longer."""
 
 _WORDS: Final = (
     *("river", "stone", "cloud", "table", "green", "seven", "paper", "light"),
@@ -58,6 +60,9 @@ class Verdict(NamedTuple):
 
     state: State
     detail: str = ""
+    disturbed: bool = False
+    """It may be so because somebody else asked the server in between, another probe perhaps: worth
+    another try."""
 
 
 def prompt(size: int, draws: Sequence[int]) -> str:
@@ -66,23 +71,31 @@ def prompt(size: int, draws: Sequence[int]) -> str:
     return " ".join(words)[:size]
 
 
-def verdict(kind: str, seen: Seen) -> Verdict:
-    """What the answers of a server of `kind` mean."""
+def verdict(kind: str, seen: Seen, *, between: bool = False) -> Verdict:
+    """What the answers of a server of `kind` mean. `between`: its counters tell of others' requests
+    between ours."""
     if seen.other is not None and seen.other > _SHARED:
         return Verdict(
             "leaks",
             f"a tenant was given {seen.other} cached tokens of another's prompt: "
             + _MENDS.get(kind, "keep it to one tenant"),
         )
-    if seen.same is None or seen.other is None:
-        return Verdict("silent", "it does not tell how many tokens were cached: " + _tell(kind))
-    if seen.same <= _SHARED:
+    if seen.same is None or (seen.other is None and kept(seen.same)):
+        untold = "it does not tell how many tokens were cached: " + _tell(kind)
+        return Verdict("silent", untold, disturbed=between)
+    if not kept(seen.same):
         return Verdict(
             "silent",
             "nothing was cached of a prompt that came twice: "
             + _CACHES.get(kind, "is caching on?"),
+            disturbed=True,
         )
     return Verdict("isolated", f"{seen.same} tokens cached under one salt, 0 under another")
+
+
+def kept(seen: int | None) -> bool:
+    """Whether a prompt that came twice was there the second time, or it is not told."""
+    return seen is None or seen > _SHARED
 
 
 def _tell(kind: str) -> str:

@@ -109,6 +109,11 @@ class KvIndex:
         """Whether the replica held this block, and holds it no more."""
         return bool(self._lost.get(node, 0) >> replica & 1)
 
+    def blocks(self, replica: int) -> int:
+        """How many blocks the replica holds, as far as it told."""
+        held = self._held.get(replica)
+        return 0 if held is None else len(held.names)
+
     def held(self, replica: int, nodes: Sequence[Node]) -> int:
         """How many leading blocks of a prompt the replica holds."""
         for at, node in enumerate(nodes):
