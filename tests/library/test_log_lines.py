@@ -15,7 +15,11 @@ from trivet.library.log_lines import tell_through_logging
 def _unconfigured() -> Iterator[None]:
     before, configured = structlog.get_config(), structlog.is_configured()
     structlog.reset_defaults()
+    # A server that ran in this process hands what `logging` gets back to structlog.
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
     yield
+    root.handlers = handlers
     structlog.reset_defaults()
     if configured:
         structlog.configure(**before)

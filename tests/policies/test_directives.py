@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.errors import RequestError
-from trivet.policies.directives import NONE, Directives, entry_labels, read_directives, tags_of
+from trivet.policies.directives import (
+    NONE,
+    Directives,
+    entry_labels,
+    read_directives,
+    read_purpose,
+    tags_of,
+)
 from trivet.policies.model import TenantPolicy
 
 
@@ -233,3 +240,17 @@ def test_the_tags_of_an_answer_are_its_labels_without_the_versions() -> None:
 
 def test_an_answer_without_tags_and_versions_has_no_labels() -> None:
     assert entry_labels(TenantPolicy(tenant="acme"), NONE) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("headers", "purpose"), [({}, "request"), ({"trivet-purpose": "warm"}, "warm")]
+)
+def test_a_request_that_warms_says_so(headers: Mapping[str, str], purpose: str) -> None:
+    assert read_purpose(headers) == purpose
+
+
+@pytest.mark.parametrize("word", ["", "Warm", "audit", "warm, warm"])
+def test_another_purpose_is_refused_by_name(word: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_purpose({"trivet-purpose": word})
+    assert (caught.value.status, caught.value.field) == (400, "Trivet-Purpose")
