@@ -136,7 +136,22 @@ FIRING = [
     ("TrivetStoreDown", "trivet_store_up{store='redis'}", "0x20", True),
     ("TrivetStoreDown", "trivet_store_up{store='redis'}", "1x20", False),
     ("TrivetSemanticClosed", "trivet_semantic_open{tenant='a',intent='x'}", "0x20", True),
-    ("TrivetPrefixNotIsolated", "trivet_prefix_isolated{replica='r'}", "0x20", True),
+    ("TrivetPrefixLeaks", "trivet_prefix_leaks{replica='r'}", "1x20", True),
+    ("TrivetPrefixLeaks", "trivet_prefix_isolated{replica='r'}", "0x20", False),
+    ("TrivetPrefixUnverified", "trivet_prefix_isolated{replica='r'}", "0x20", True),
+    ("TrivetPrefixUnverified", "trivet_prefix_isolated{replica='r'}", "1x20", False),
+    (
+        "TrivetPrefixCosts",
+        "trivet_money_usd_total{tenant='a',route='r',post='prefix-writes'}",
+        "0+0.01x200",
+        True,
+    ),
+    (
+        "TrivetPrefixCosts",
+        "trivet_money_usd_total{tenant='a',route='r',post='saved-prefix'}",
+        "0+0.01x200",
+        False,
+    ),
     ("TrivetFlooded", "trivet_flooded", "1x20", True),
     ("TrivetPolicyRefused", "trivet_policy_reloads_total{result='refused'}", "0 0 1x18", True),
     ("TrivetPolicyRefused", "trivet_policy_reloads_total{result='refused'}", "_x4 1x16", True),
@@ -157,7 +172,7 @@ def test_alerts_fire_by_what_they_are_about_and_by_nothing_else(tmp_path: Path) 
             "promql_expr_test": [
                 {
                     "expr": f"count(ALERTS{{alertname='{alert}',alertstate='firing'}})",
-                    "eval_time": "14m",
+                    "eval_time": "110m" if alert == "TrivetPrefixCosts" else "14m",
                     "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
                 }
             ],

@@ -211,6 +211,20 @@ def test_native_apis_that_pass_through_are_counted(provider: str, path: str, bod
     assert found["output"] > 0
 
 
+def test_a_native_call_says_what_it_is_for() -> None:
+    path = "/v1beta/models/gemini-2.5-pro:generateContent"
+    sent = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}).encode()
+    with behind("gemini") as proxy:
+        headers = {"content-type": "application/json", "x-goog-api-key": "k"}
+        statuses = [
+            request("POST", proxy.url + path, sent, {**headers, "trivet-purpose": word}, 30).status
+            for word in ("warming", "warm")
+        ]
+        assert statuses == [400, 200]
+        settled(proxy, "output", 1)
+        assert "warm" in booked(proxy)
+
+
 def test_a_caller_who_leaves_a_stream_is_billed_what_was_told_until_then() -> None:
     with behind("anthropic") as proxy:
         parts = urlsplit(proxy.url)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trivet.errors import ConfigError
-from trivet.library.settings import place_of, plan_of
+from trivet.library.settings import named, place_of, plan_of
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +94,13 @@ def test_a_place_that_cannot_be_written_is_told_with_the_way_out(
     monkeypatch.setenv("XDG_STATE_HOME", str(written(tmp_path / "file", "")))
     with pytest.raises(ConfigError, match="TRIVET_SECRET"):
         plan_of(None, "memory", None, named=False)
+
+
+@given(st.text(), st.text())
+def test_no_two_tenants_are_named_alike(one: str, other: str) -> None:
+    assert (named(one) == named(other)) == (one == other)
+    assert named(one).strip() == named(one)
+
+
+def test_a_policys_tenant_is_named_as_it_is() -> None:
+    assert named("Acme-2.eu_west") == b"Acme-2.eu_west"

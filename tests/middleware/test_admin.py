@@ -95,7 +95,7 @@ def client(
     control: FakeControl | None = None,
     *,
     key: str | None = SHA256,
-    peer: tuple[str, int] = REMOTE,
+    peer: tuple[str, int] | None = REMOTE,
     host: str = "admin.example",
 ) -> httpx2.AsyncClient:
     app = AdminApp(control or FakeControl(), key)
@@ -260,6 +260,23 @@ async def test_with_no_key_configured_others_may_not(peer: str, headers: dict[st
         response = await there.post("/trivet/purge", json={"tenant": "a"}, headers=headers)
     assert response.status_code == 403
     assert error(response)["code"] == "loopback-only"
+    assert control.calls == []
+
+
+async def test_a_caller_whose_address_is_not_known_is_not_of_this_machine() -> None:
+    """A connection that is reset right behind its request has no peer any more."""
+    control, statuses = FakeControl(), []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"tenant": "a"}'}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/trivet/purge", "headers": headers}
+    await AdminApp(control, None)({**scope, "client": None}, receive, send)
+    assert statuses[0] == 403
     assert control.calls == []
 
 

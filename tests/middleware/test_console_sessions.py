@@ -55,6 +55,14 @@ def test_a_session_that_was_ended_does_not_hold() -> None:
     assert sessions.standing(scope(opened(sessions))) == "open"
 
 
+def test_a_cookie_of_another_ports_server_does_not_lock_the_operator_out() -> None:
+    sessions = Sessions(SHA256)
+    value = opened(sessions)
+    name = "trivet-session-9000"
+    raw = [(b"host", b"h:9000"), (b"cookie", f"{name}=junk; {name}={value}".encode())]
+    assert sessions.standing({"headers": raw, "method": "GET"}) == "open"
+
+
 @given(st.text(st.characters(max_codepoint=255), max_size=120))
 def test_no_other_text_is_a_session(text: str) -> None:
     sessions = Sessions(SHA256)

@@ -376,6 +376,13 @@ class TestTheProxy:
         admin = AdminFacts(URL, components=parts, ready=True)
         assert levels(check_proxy(admin, named=True)) == ["ok"]
 
+    @pytest.mark.parametrize("detail", ["is caching on?", "is caching on.", "is caching on"])
+    def test_a_sentence_ends_once(self, detail: str) -> None:
+        admin = AdminFacts(URL, components=(("prefix:a", "unverified", detail),), ready=True)
+        (found,) = check_proxy(admin, named=True)
+        end = "?" if detail.endswith("?") else "."
+        assert found.told == f"prefix:a is unverified: is caching on{end}"
+
     def test_each_part_in_trouble_is_told(self) -> None:
         parts = (("store:redis", "down", "refused: no"), ("semantic", "loading", ""))
         found = check_proxy(AdminFacts(URL, components=parts, ready=False), named=True)

@@ -160,7 +160,7 @@ async def test_a_queue_that_is_long_enough_takes_none_of_an_unknown_cache(
 async def test_a_body_that_cannot_be_read_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Heard()
     doctor = Doctoring(heard, rest=0)
-    monkeypatch.setattr(doctoring, "outline_of_call", lambda call: 1 / 0)
+    monkeypatch.setattr(doctoring, "outline_as_sent", lambda *given: 1 / 0)
     doctor.hand(call("15:09:20"))
     await until(lambda: doctor.failed == 1)
     monkeypatch.undo()

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 import pytest
 
 from trivet.messages import Api
+from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.dialects.registry import CHAT, MESSAGES
+from trivet.middleware.explain.considered import Destination
 from trivet.middleware.explain.prefix import prefix_view
 from trivet.middleware.prefix_tier.native import Native, native_of
 from trivet.middleware.running.config import UpstreamConfig
@@ -17,7 +19,12 @@ from trivet.prefix.prompts.outline import NativeApi
 
 
 def _view(
-    cache: str, body: dict[str, Any], warmth: str = "", **policy: Any
+    cache: str,
+    body: dict[str, Any],
+    warmth: str = "",
+    headers: RawHeaders | None = None,
+    doubt: str = "",
+    **policy: Any,
 ) -> tuple[bool, str, str]:
     dialect = MESSAGES if "max_tokens" in body else CHAT
     upstream = UpstreamConfig.model_validate(
@@ -25,7 +32,8 @@ def _view(
     )
     owner = TenantPolicy.model_validate({"tenant": "t", "prefix": policy})
     request = dialect.decode(json.dumps(body).encode(), {})
-    taking, reason, said = prefix_view(request, owner, upstream, [], warmth)
+    to = Destination("u", upstream.root, None, upstream, warmth, doubt)
+    taking, reason, said = prefix_view(request, owner, to, headers or [])
     return taking, reason, "; ".join(said)
 
 
@@ -94,6 +102,22 @@ class TestWarmth:
         self, cache: str, body: dict[str, Any], reason: str
     ) -> None:
         assert f"({reason})" in _view(cache, body, **self.BUDGET)[2]
+
+
+def test_what_the_probe_says_against_it_stands_beside_how_tenants_are_apart() -> None:
+    said = _view("vllm", CHATTED, doubt="unverified: nothing was cached")[2]
+    assert said.startswith("vllm: tenants apart by salt (unverified: nothing was cached); ")
+
+
+def test_fields_and_headers_of_the_caller_s_own_that_go_no_further_are_named() -> None:
+    body = {**CHATTED, "extra_key": "k"}
+    said = _view("vllm", body, headers=[(b"X-Session-Id", b"s"), (b"x-a", b"b")])[2]
+    assert "cache_salt set for the tenant, in place of the caller's" in said
+    assert "extra_key dropped: " in said
+    assert "X-Session-Id dropped: " in said
+    assert "x-a" not in said
+    unsalted = {name: value for name, value in CHATTED.items() if name != "cache_salt"}
+    assert "in place of" not in _view("vllm", unsalted)[2]
 
 
 def test_siblings_are_said_to_wait() -> None:

@@ -179,8 +179,10 @@ class TestWhatIsThere:
         run(tmp_path, *FLAGS, "new")
         (tmp_path / "policies" / "other.yaml").write_text("tenant: acme\n")
         before = contents(tmp_path)
+        (tmp_path / "trivet.yaml").chmod(0o600)
         assert run(tmp_path, *FLAGS, "new", "--force").exit_code == USAGE
         assert contents(tmp_path) == before
+        assert (tmp_path / "trivet.yaml").stat().st_mode & 0o777 == 0o600
 
     def test_a_folder_that_cannot_be_made_is_told(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

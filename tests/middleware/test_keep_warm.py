@@ -28,7 +28,7 @@ class Rig:
         self.told: list[Event] = []
         self.tier = KeepWarm(
             self._ping,
-            lambda model, upstream: price,
+            lambda model, upstream, tokens: price,
             lambda: self.now,
             lambda: self.wall,
             self.told.append,
@@ -252,3 +252,18 @@ class TestReasons:
 
     def test_every_reason_is_said_in_words(self) -> None:
         assert set(get_args(Reason)) == WHY.keys()
+
+
+async def test_a_ping_is_priced_by_the_length_of_its_prompt() -> None:
+    rig = Rig()
+    asked: list[int] = []
+
+    def price(model: str, upstream: str, tokens: int) -> float:
+        asked.append(tokens)
+        return 3e-6
+
+    rig.tier._price = price
+    rig.tier.asked([], warm(tokens=10_000, rest=500))
+    await rig.at(290)
+    assert asked == [10_500]
+    await rig.tier.close()

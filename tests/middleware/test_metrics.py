@@ -1,5 +1,5 @@
 import json
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import given
@@ -403,3 +403,15 @@ def test_a_hit_of_what_warms_saves_nothing() -> None:
     assert plain["trivet_tokens_saved_total"]
     assert not warming["trivet_tokens_saved_total"]
     assert plain["trivet_requests_total"] == warming["trivet_requests_total"]
+
+
+@pytest.mark.parametrize(
+    ("state", "isolated", "leaks"), [("isolated", 1, 0), ("leaks", 0, 1), ("unverified", 0, 0)]
+)
+def test_a_server_that_leaks_is_told_apart_from_one_that_was_not_seen_to_isolate(
+    state: Literal["isolated", "leaks", "unverified"], isolated: int, leaks: int
+) -> None:
+    found = observed(PrefixProbed("u", "a:1", state, ""))
+    named = {"upstream": "u", "replica": "a:1"}
+    assert value(found, "trivet_prefix_isolated", **named) == isolated
+    assert value(found, "trivet_prefix_leaks", **named) == leaks

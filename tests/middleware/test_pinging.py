@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.middleware.call import Call
 from trivet.middleware.observe.pricing import Pricing
 from trivet.middleware.prefix_tier.asks import Asked
@@ -139,8 +139,8 @@ async def test_a_ping_is_billed_as_a_cost_of_the_cache() -> None:
             return _Answer()
 
     class Prices:
-        def price(self, model: str, hint: str | None, usage: Usage) -> float | None:
-            return 3e-6 * usage.input_tokens
+        def input_price(self, model: str, hint: str | None, prompt: int) -> float | None:
+            return 3e-6
 
     client = cast("UpstreamClient", Client())
     metering = Metering(cast("Any", client), client, events.append)

@@ -13,14 +13,16 @@ from click.testing import CliRunner, Result
 from traffic_parts import SECRET, call_of
 
 from trivet.cli import main
-from trivet.messages import Usage
+from trivet.messages import Api, Usage
 from trivet.middleware.prefix_commands.log import read_log
 from trivet.middleware.prefix_commands.report import report
+from trivet.middleware.prefix_commands.report_text import render
 from trivet.middleware.prefix_tier.prompt_record import PromptRecorder
 from trivet.middleware.prefix_tier.tier import Sent
 from trivet.middleware.traffic.line import Ended, line_of
 from trivet.policies.model import TenantPolicy
 from trivet.policies.traffic import Traffic, write_line
+from trivet.prefix.prompts.outline import outline_of
 
 RULES = "Answer in the language of the question, in short sentences. " * 120
 OWNER = TenantPolicy.model_validate({"tenant": "t1", "prefix": {"record": True}})
@@ -98,8 +100,33 @@ class TestLint:
         assert run("lint", *files("claude-sonnet-5")).exit_code == 0
         found = run("lint", *files("claude-opus-4-5"))
         assert found.exit_code == 1
-        assert "They have to share 4,096 tokens" in found.stdout
+        assert "4,096 (--at-least)" in found.stdout
         assert run("lint", *files("claude-opus-4-5"), "--at-least", "1000").exit_code == 0
+
+    def test_what_passes_says_by_which_figures(self, tmp_path: Path) -> None:
+        made = [body(f"{RULES} It is 15:09:2{at}. {RULES}") for at in (0, 1)]
+        files = [file(tmp_path, f"{at}.json", one) for at, one in enumerate(made)]
+        told = json.loads(run("lint", *files, "--json").stdout)
+        shared, lost = told["shared_tokens"], told["lost_tokens"]
+        found = run("lint", *files, "--max-lost", str(lost))
+        assert found.exit_code == 0
+        verdict = f"{shared:,} shared >= 1,024 (--at-least), {lost:,} lost"
+        assert f"  passes: {verdict} <= {lost:,} (--max-lost)\n" in found.stdout
+        found = run("lint", *files, "--max-lost", str(lost - 1))
+        assert found.exit_code == 1
+        assert f"  fails: {verdict} > {lost - 1:,} (--max-lost)\n" in found.stdout
+
+    def test_no_more_is_lost_than_the_prompt_has(self, tmp_path: Path) -> None:
+        tools = [
+            {"name": f"tool_{at}", "description": "Looks something up. " * 40, "input_schema": {}}
+            for at in range(8)
+        ]
+        made = [body(RULES, tools=order) for order in (tools, tools[::-1])]
+        files = [file(tmp_path, f"{at}.json", one) for at, one in enumerate(made)]
+        told = json.loads(run("lint", *files, "--json").stdout)
+        assert told["cause"] == "tools-reordered"
+        whole = outline_of(Api.MESSAGES, made[1]).tokens
+        assert 0 < told["lost_tokens"] <= whole - told["shared_tokens"]
 
     def test_more_blocks_than_a_breakpoint_looks_back_are_noted(self, tmp_path: Path) -> None:
         def marked(count: int) -> dict[str, Any]:
@@ -126,6 +153,14 @@ class TestLint:
         (warned,) = json.loads(found.stdout)["warnings"]
         assert (warned["kind"], warned["text"]) == ("timestamp", "15:09:20")
         assert run("lint", file(tmp_path, "b.json", body(RULES))).exit_code == 0
+
+    def test_one_file_says_whether_it_passes(self, tmp_path: Path) -> None:
+        late = file(tmp_path, "a.json", body(f"{RULES} It is 15:09:20."))
+        found = run("lint", late)
+        assert found.exit_code == 0
+        assert "passes: none of it within the first 1,024 tokens (--at-least)" in found.stdout
+        assert "fails: some of it" in run("lint", late, "--at-least", "9000").stdout
+        assert run("lint", late, "--max-lost", "9").exit_code == 2
 
     @pytest.mark.parametrize(
         ("native", "place"),
@@ -196,7 +231,7 @@ def marked_log(folder: Path, provider: str, model: str) -> Path:
 class TestReport:
     def test_it_tells_the_share_that_was_read_and_what_it_cost(self, tmp_path: Path) -> None:
         path = log(tmp_path, RULES, RULES, RULES, RULES, read=1_500)
-        made = report(read_log([path]), lambda model, upstream: 1e-6).data()
+        made = report(read_log([path]), lambda model, upstream, tokens: 1e-6).data()
         (route,) = made["routes"]
         assert (route["tenant"], route["route"], route["calls"]) == ("t1", "chat", 4)
         assert route["hit_rate"] == 4_500 / 8_000
@@ -209,13 +244,13 @@ class TestReport:
         line = line_of(call, Ended(1.0, None, 0.01), SECRET, PromptRecorder(SECRET))
         path = tmp_path / "log.jsonl"
         path.write_bytes(write_line(line))
-        (route,) = report(read_log([path]), lambda model, upstream: 1e-6).data()["routes"]
+        (route,) = report(read_log([path]), lambda model, upstream, tokens: 1e-6).data()["routes"]
         # 1,000 read x 0.1, 2,000 written x 1.25, 1,000 for an hour x 2.
         assert route["cost"]["relative_cost"] == 4_600 / 4_000
 
     def test_each_providers_rules_are_played(self, tmp_path: Path) -> None:
         path = log(tmp_path, *[RULES] * 4)
-        made = report(read_log([path]), lambda model, upstream: 1e-6).data()
+        made = report(read_log([path]), lambda model, upstream, tokens: 1e-6).data()
         under = made["routes"][0]["cost_under"]
         assert set(under) == {"anthropic", "openai", "gemini", "bedrock", "deepseek"}
         # One write at 1.25, three reads at 0.1, and the question each time.
@@ -230,7 +265,7 @@ class TestReport:
         models = {"anthropic": "claude-sonnet-5", "openai": "gpt-6-astra",
                   "bedrock": "us.anthropic.claude-sonnet-5"}  # fmt: skip
         path = marked_log(tmp_path, provider, models[provider])
-        (route,) = report(read_log([path]), lambda model, upstream: None).data()["routes"]
+        (route,) = report(read_log([path]), lambda model, upstream, tokens: None).data()["routes"]
         assert {one["refused"] for one in route["cost_under"].values()} == {0}
         made = json.loads(run("plan", path, "--provider", provider, "--json").stdout)
         assert {way["name"]: way["refused"] for way in made["ways"]}[
@@ -239,13 +274,55 @@ class TestReport:
 
     def test_the_worst_break_is_told_with_its_fix_and_what_it_saves(self, tmp_path: Path) -> None:
         systems = [f"It is 15:09:{second}. {RULES}" for second in range(10, 30)]
-        made = report(read_log([log(tmp_path, *systems)]), lambda model, upstream: 1e-6).data()
+        made = report(
+            read_log([log(tmp_path, *systems)]), lambda model, upstream, tokens: 1e-6
+        ).data()
         (worst,) = made["worst"]
         assert (worst["cause"], worst["times"]) == ("timestamp", 19)
         assert worst["place"] == "system (messages[0]), character 6"
         assert worst["lost_tokens"] > 19 * 1_800
         # By the model's name it is taken for OpenAI's, which reads at a tenth of the price.
         assert worst["saving_usd"] == pytest.approx(worst["lost_tokens"] * 0.9e-6)
+
+    def test_a_prompt_below_the_minimum_promises_no_saving(self, tmp_path: Path) -> None:
+        path = log(tmp_path, *["Be brief. " * 200] * 3)
+        made = report(read_log([path]), lambda model, upstream, tokens: 1e-6)
+        (worst,) = made.worst
+        assert (worst.cause, worst.saving_usd) == ("below-minimum", None)
+        text = render(made)
+        assert "a fix saves" not in text
+        assert "too short for the cache" in text
+
+    def test_why_a_provider_reads_nothing_is_said(self, tmp_path: Path) -> None:
+        path = log(tmp_path, *[RULES] * 4)
+        made = report(read_log([path]), lambda model, upstream, tokens: 1e-6)
+        assert made.data()["routes"][0]["cost_under"]["gemini"]["unread"] == {"below-minimum": 4}
+        text = render(made)
+        assert "gemini reads nothing: 4 calls below the minimum of 4,096 tokens." in text
+        assert "anthropic reads nothing" not in text
+
+    def test_calls_without_a_price_are_told(self, tmp_path: Path) -> None:
+        path = log(tmp_path, *[RULES] * 4)
+        made = report(read_log([path]), lambda model, upstream, tokens: None)
+        assert "4 calls are not in USD: their model's price is not known." in render(made)
+
+    @pytest.mark.parametrize(
+        ("model", "million"),
+        [("claude-sonnet-4-5", 3.0), ("gpt-5.4", 2.5), ("gemini-2.5-pro", 1.25)],
+    )
+    def test_a_call_is_priced_by_its_own_length(
+        self, tmp_path: Path, model: str, million: float
+    ) -> None:
+        rows = [json.loads(line) for line in log(tmp_path, RULES, RULES).read_bytes().splitlines()]
+        for row in rows:
+            row["model"] = model
+        path = tmp_path / "priced.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        usd = 4_000 * million / 1e6
+        (route,) = json.loads(run("report", path, "--json").stdout)["routes"]
+        assert route["cost_without_cache"]["usd"] == pytest.approx(usd)
+        planned = run("plan", path, "--provider", "anthropic", "--json")
+        assert json.loads(planned.stdout)["usd_uncached"] == pytest.approx(usd)
 
     def test_it_runs_as_a_command(self, tmp_path: Path) -> None:
         path = log(tmp_path, f"It is 15:09:20. {RULES}", f"It is 15:09:21. {RULES}")
@@ -262,6 +339,14 @@ class TestReport:
         found = run("report", path)
         assert found.exit_code == 0
         assert "1 calls have no shape" in found.stdout
+
+    @pytest.mark.parametrize("indent", [None, 2])
+    def test_a_request_is_told_to_be_no_log(self, tmp_path: Path, indent: int | None) -> None:
+        path = tmp_path / "request.json"
+        path.write_text(json.dumps(body(RULES), indent=indent))
+        found = run("report", path)
+        assert found.exit_code == 2
+        assert "this is no traffic log" in found.output
 
     def test_what_is_no_log_is_refused_by_line(self, tmp_path: Path) -> None:
         path = tmp_path / "x.jsonl"

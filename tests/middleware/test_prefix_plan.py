@@ -154,6 +154,34 @@ def test_questions_that_share_nothing_are_not_worth_it(tmp_path: Path) -> None:
     assert "Not worth it" in run(path, "--provider", "anthropic").stdout
 
 
+def test_the_calls_can_be_those_of_one_model_route_and_tenant(two_models: Path) -> None:
+    def calls(*only: str) -> int:
+        found = run(two_models, "--provider", "anthropic", "--json", *only)
+        return int(json.loads(found.stdout)["calls"])
+
+    assert calls() == 12
+    assert calls("--model", "claude-opus-5-5") == 6
+    assert calls("--tenant", "t1", "--route", "chat") == 12
+    found = run(two_models, "--provider", "anthropic", "--tenant", "t2")
+    assert found.exit_code == 2
+    assert "no call of that" in found.output
+
+
+def test_the_setting_of_the_best_way_is_named(tmp_path: Path) -> None:
+    # Asked again every two minutes, and for the last time: the hour is never worth its price.
+    path = log(tmp_path, [asked(2 * at, "claude-sonnet-4-5") for at in range(6)])
+    made = json.loads(run(path, "--provider", "anthropic", "--json").stdout)
+    text = run(path, "--provider", "anthropic").stdout
+    settings = {
+        "Trivet, lifetimes by the gaps": "prefix.ttl auto",
+        "Trivet, the shorter lifetime": "Policy: prefix: {ttl: 5m}.",
+        "Trivet, the longer lifetime": "Policy: prefix: {ttl: 1h}.",
+        "the system prompt only": "Policy: prefix: {mark: [system]}.",
+    }
+    assert settings[made["best"]] in text
+    assert "0% come again" not in run(path, "--provider", "openai").stdout
+
+
 def test_an_empty_log_says_so(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"")

@@ -169,3 +169,20 @@ def test_importing_the_observers_loads_none_of_the_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("model", "short", "long"),
+    [
+        ("claude-sonnet-4-5", 3.0, 6.0),
+        ("gpt-5.4", 2.5, 5.0),
+        ("gemini-2.5-pro", 1.25, 2.5),
+        ("made-up", None, None),
+    ],
+)
+def test_an_input_token_costs_what_the_length_of_its_prompt_says(
+    model: str, short: float | None, long: float | None
+) -> None:
+    for tokens, million in ((10_000, short), (1_000_000, long)):
+        price = PRICING.input_price(model, None, tokens)
+        assert price == (None if million is None else pytest.approx(million / 1e6))

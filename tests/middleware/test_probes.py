@@ -106,7 +106,7 @@ async def probed(engine: Engine, kind: str, **options: Any) -> tuple[Probes, lis
 async def test_a_server_that_keeps_salts_apart_is_trusted(kind: str) -> None:
     probes, (event,) = await probed(Engine(salt, details), kind)
     assert event.state == "isolated"
-    assert (probes.unverified, probes.unsafe) == ({}, {})
+    assert (probes.unverified, probes.unsafe, probes.doubt("raw")) == ({}, {}, "")
     assert probes.components()[0].state == "isolated"
 
 
@@ -115,14 +115,17 @@ async def test_a_server_that_drops_the_salt_is_found_out(kind: str) -> None:
     probes, (event,) = await probed(Engine(everyone, details), kind)
     assert event.state == "leaks"
     assert list(probes.unsafe) == ["raw"]
+    assert probes.doubt("raw").startswith("leaks: ")
     assert probes.components()[0].state == "leaks"
     assert probes.components()[0].ok
 
 
 async def test_a_server_that_tells_nothing_is_not_trusted() -> None:
     probes, (event,) = await probed(Engine(salt, nothing), "vllm")
-    assert event.state == "silent"
+    assert event.state == "unverified"
     assert "--enable-prompt-tokens-details" in probes.unverified["raw"]
+    assert probes.doubt("raw").startswith("unverified: it does not tell")
+    assert probes.doubt("another") == ""
     assert probes.unsafe == {}
 
 
@@ -146,7 +149,7 @@ async def test_a_short_context_is_tried_with_a_short_prompt() -> None:
 
 async def test_a_server_that_refuses_is_tried_again_and_not_trusted_meanwhile() -> None:
     probes, (event,) = await probed(Engine(salt, details, most=10), "vllm")
-    assert event.state == "failed"
+    assert event.state == "unverified"
     assert "raw" in probes.unverified
 
 
@@ -211,6 +214,6 @@ async def test_a_server_that_caches_nothing_is_called_so_after_six_tries() -> No
         await client.close()
     (event,) = events
     assert isinstance(event, PrefixProbed)
-    assert (event.state, probes.components()[0].state) == ("silent", "unverified")
+    assert (event.state, probes.components()[0].state) == ("unverified", "unverified")
     assert "does it have fewer slots" in event.detail
     assert len(engine.bodies) == 6 * 2

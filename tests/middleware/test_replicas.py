@@ -238,8 +238,12 @@ async def test_health_and_queues_are_watched() -> None:
         assert made.events[2] == ReplicaChanged("pool", "127.0.0.1:1", False, "health")
         (told,) = made.fleets.components()
         assert (told.state, told.detail) == ("degraded", "1 of 2 replicas are asked")
+        assert told.ok
         # With nobody there, the one that is up is asked although it is busy.
         assert made.set.choose(way()).replica == 0
+        made.set.failed(0, "health", checked=True)
+        (told,) = made.fleets.components()
+        assert (told.ok, told.state) == (False, "down")
 
 
 def test_the_first_server_may_be_named_again_for_its_events() -> None:

@@ -27,6 +27,7 @@ class Server:
     def __init__(self) -> None:
         self.got: list[tuple[str, str]] = []
         """Key and the tenant whose prompt it was."""
+        self.headers: list[dict[str, str]] = []
         self.purposes: set[str | None] = set()
         self.status = 200
         self.reply = json.dumps({"model": "claude-opus-5", "usage": USAGE}).encode()
@@ -35,7 +36,8 @@ class Server:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                outer.got.append((self.headers["authorization"], body["of"]))
+                outer.got.append((self.headers["x-api-key"], body["of"]))
+                outer.headers.append(dict(self.headers.items()))
                 outer.purposes.add(self.headers["trivet-purpose"])
                 self.send_response(outer.status)
                 self.send_header("content-type", "application/json")
@@ -72,13 +74,13 @@ def written(folder: Path, *tenants: str, bodies: bool = True, each: int = 1) -> 
     return log
 
 
-def row(tenant: str, at: int, bodies: bool) -> dict[str, Any]:
+def row(tenant: str, at: int, bodies: bool, api: str = "messages") -> dict[str, Any]:
     body = {"model": "claude-opus-5", "max_tokens": 100, "of": tenant, "at": at}
     return {
         "format": 1,
         "at": 1.0,
         "tenant": tenant,
-        "api": "messages",
+        "api": api,
         "model": "claude-opus-5",
         "key": f"{at:064x}",
         "exact": {"store": True, "ttl": 60.0},
@@ -115,7 +117,7 @@ def test_each_tenant_s_prompts_go_out_under_its_own_key(server: Server, tmp_path
     log = written(tmp_path, "a", "b", each=2)
     run = warm(log, server, "--key", "a=A", "--key", "b=B")
     assert run.exit_code == 0, run.output
-    pairs = [("Bearer sk-a", "a")] * 2 + [("Bearer sk-b", "b")] * 2
+    pairs = [("sk-a", "a")] * 2 + [("sk-b", "b")] * 2
     assert sorted(server.got) == pairs
     assert server.purposes == {"warm"}
 
@@ -125,7 +127,29 @@ def test_the_unnamed_key_is_for_a_log_that_is_filtered_to_one_tenant(
 ) -> None:
     run = warm(written(tmp_path, "a", "b"), server, "--tenant", "b")
     assert run.exit_code == 0, run.output
-    assert server.got == [("Bearer sk-one", "b")]
+    assert server.got == [("sk-one", "b")]
+
+
+@pytest.mark.parametrize(
+    ("api", "options", "sent"),
+    [
+        ("messages", (), {"x-api-key": "sk-one", "anthropic-version": "2023-06-01"}),
+        ("messages", ("--key-header", "authorization", "--header", "anthropic-version: 2026-10-21"),
+         {"authorization": "Bearer sk-one", "anthropic-version": "2026-10-21"}),
+        ("chat", (), {"authorization": "Bearer sk-one"}),
+        ("chat", ("--key-header", "api-key"), {"api-key": "sk-one"}),
+    ],
+)  # fmt: skip
+def test_the_key_goes_where_the_api_expects_it_unless_told(
+    server: Server, tmp_path: Path, api: str, options: tuple[str, ...], sent: dict[str, str]
+) -> None:
+    log = tmp_path / "traffic.jsonl"
+    log.write_text(2 * (json.dumps(row("a", 0, True, api)) + "\n"))
+    run = warm(log, server, *options)
+    assert run.exit_code == 0, run.output
+    (got,) = server.headers
+    names = ("authorization", "x-api-key", "api-key", "anthropic-version")
+    assert {name: value for name, value in got.items() if name in names} == sent
 
 
 def test_two_tenants_cannot_have_the_same_key(server: Server, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trivet.errors import ConfigError
 from trivet.policies.header_names import API_KEY_HEADERS
@@ -266,6 +268,11 @@ class TestGateway:
         found = known.identify(raw(x_tenant="gw-acme"), peer)
         assert found is not None
         assert (found.tenant, found.how) == ("acme", "gateway")
+
+    @given(name=st.text(st.characters(min_codepoint=33, max_codepoint=255), min_size=1))
+    def test_no_two_names_are_one(self, name: str) -> None:
+        asked = ((b"x-tenant", b" " + name.encode("latin-1") + b"\t"),)
+        assert self.PEERS.named(asked, "10.0.0.1") == name
 
     @pytest.mark.parametrize("peer", ["11.0.0.1", "fd00::2", None, "", "unix:", "10.0.0.1.evil"])
     def test_from_anybody_else_the_header_is_ignored(self, peer: str | None) -> None:

@@ -15,7 +15,7 @@ from typing import Final, cast
 from trivet.library.app_upstream import ASKED_AT, AppClient, Arrived, arrived
 from trivet.library.exchange import App, Message, Receive, Scope, Send
 from trivet.library.host import Hosts, Way
-from trivet.library.settings import HERE, TENANT, place_of, plan_of
+from trivet.library.settings import HERE, TENANT, named, place_of, plan_of
 from trivet.middleware.dialects.registry import route_of
 from trivet.middleware.running.config import UpstreamConfig
 from trivet.middleware.running.service import Within
@@ -115,7 +115,7 @@ def _asked(scope: Scope, path: str, tenant: str | None) -> Scope:
     headers = [item for item in scope["headers"] if item[0] not in (TENANT, ASKED_AT)]
     headers += [(ASKED_AT, value) for name, value in scope["headers"] if name == b"host"]
     if tenant is not None:
-        headers.append((TENANT, tenant.encode()))
+        headers.append((TENANT, named(tenant)))
     # An extension of the server's is between it and the app.
     return {
         "type": "http",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from trivet.errors import ConfigError
 from trivet.library.address import name_of
@@ -18,6 +19,14 @@ from trivet.middleware.running.config import (
 from trivet.middleware.running.service import policy_source, server_secret
 
 TENANT: Final = b"trivet-tenant"
+
+
+def named(tenant: str) -> bytes:
+    """The header value that names a tenant: each name has its own. Those of policies are as they
+    are; in others all but letters, digits, `_.-~` is percent-encoded (RFC 3986)."""
+    return quote(tenant, safe="", errors="surrogatepass").encode()
+
+
 """Names the tenant to a service in this process. What a request brings under this name is
 dropped: only who made the transport or the middleware names tenants."""
 HERE: Final = ("127.0.0.1", 0)

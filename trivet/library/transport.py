@@ -23,7 +23,7 @@ except ModuleNotFoundError:
 from trivet.library.background import Background, background
 from trivet.library.exchange import BrokenOff, Exchange, Headers, Scope
 from trivet.library.host import Host, Hosts
-from trivet.library.settings import HERE, TENANT, plan_of
+from trivet.library.settings import HERE, TENANT, named, plan_of
 
 Tenant = str | Callable[[], str] | None
 """Whose requests these are: one tenant's, or whose the function says, called in the context of
@@ -221,7 +221,7 @@ class _SyncBody(httpx2.SyncByteStream):
 
 def _named(tenant: Tenant) -> bytes | None:
     name = tenant() if callable(tenant) else tenant
-    return None if name is None else name.encode()
+    return None if name is None else named(name)
 
 
 def _origin(url: httpx2.URL) -> str:

@@ -111,7 +111,8 @@ class GatewayTrust:
             shown_hash = sha256(b", ".join(shown)).hex()
             if not hmac.compare_digest(shown_hash, self.secret_sha256):
                 return None
-        return b", ".join(names).decode("latin-1").strip()
+        # Only what HTTP calls white space: `str.strip` would make one name of several.
+        return b", ".join(names).strip(b" \t").decode("latin-1")
 
     def _is_peer(self, peer: str | None) -> bool:
         address = _address(peer or "")

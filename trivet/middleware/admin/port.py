@@ -194,7 +194,8 @@ def _is_local(scope: Message) -> bool:
     that is not loopback is DNS rebinding; an `Origin` other than the host is cross-site.
     """
     client = scope.get("client")
-    if client is not None and not _is_loopback(client[0]):
+    # The server knows no peer where a connection was reset right behind its request.
+    if client is None or not _is_loopback(client[0]):
         return False
     if any(_headers(scope, name) for name in _THROUGH_A_PROXY):
         return False

@@ -60,7 +60,7 @@ class ConsoleApp:
         self._history = history
         self._sessions = sessions
         self._refusing = refusing
-        self._feed = Feed(control, history)
+        self._feed = Feed(control, history, refusing)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """ASGI 3, for HTTP."""

@@ -6,6 +6,7 @@ The format is that of the HTML standard, section 9.2 (server-sent events).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -36,9 +37,13 @@ _PAGE: Final = "overview"
 class Feed:
     """Feeds of events; at most `_FEEDS` at once."""
 
-    def __init__(self, control: Control, history: History) -> None:
+    def __init__(
+        self, control: Control, history: History, refused: Callable[[Message], object | None]
+    ) -> None:
+        """`refused` says, again before each event, whether the caller may not be told."""
         self._control = control
         self._history = history
+        self._refused = refused
         self._open = 0
 
     async def serve(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -66,7 +71,7 @@ class Feed:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         asked = Asked(self._control, self._history, query_of(scope))
-        while not (gone.done() or self._control.draining):
+        while not (gone.done() or self._control.draining or self._refused(scope)):
             body = await _event(asked)
             await send({"type": "http.response.body", "body": body, "more_body": True})
             await self._pause(gone)

@@ -29,6 +29,8 @@ _TRIES: Final = 10
 """Wrong keys that one address may show within `_TRIES_S`."""
 _TRIES_S: Final = 60.0
 _ADDRESSES: Final = 1_000
+_COOKIES: Final = 8
+"""Of one name, that are looked at."""
 _ENDED: Final = 1_000
 """Sessions that were ended before their time and are remembered; the oldest are let go."""
 
@@ -77,14 +79,11 @@ class Sessions:
 
     def end(self, scope: Message) -> None:
         """The request's session holds no more."""
-        value = cookie_of(scope)
-        if value is not None and self._holds(value):
-            self._ended.append(value)
+        self._ended.extend(value for value in cookies_of(scope) if self._holds(value))
 
     def standing(self, scope: Message) -> Standing:
         """What the request's cookie is worth."""
-        value = cookie_of(scope)
-        if value is None or not self._holds(value):
+        if not any(self._holds(value) for value in cookies_of(scope)):
             return "none"
         return "open" if scope["method"] in _SAFE or is_own_page(scope) else "foreign"
 
@@ -126,17 +125,19 @@ def cookie_name(scope: Message) -> str:
     return f"{_COOKIE}-{port.decode()}" if port.isdigit() else _COOKIE
 
 
-def cookie_of(scope: Message) -> str | None:
-    """The session's cookie as the browser sent it."""
+def cookies_of(scope: Message) -> list[str]:
+    """The session's cookies as the browser sent them: a server on another port of this host can
+    have set one beside ours."""
     wanted = cookie_name(scope)
+    found = []
     for name, value in scope["headers"]:
         if name.lower() != b"cookie":
             continue
         for pair in value.decode("latin-1").split(";"):
             key, _, held = pair.strip().partition("=")
             if key == wanted:
-                return str(held)
-    return None
+                found.append(str(held))
+    return found[:_COOKIES]
 
 
 def set_cookie(scope: Message, value: str, seconds: float) -> tuple[bytes, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Writing:
     """Files that are written together, or not at all."""
 
     def __init__(self) -> None:
-        self._before: list[tuple[Path, bytes | None]] = []
+        self._before: list[tuple[Path, bytes | None, int]] = []
         self._folders: list[Path] = []
 
     def write(self, path: Path, text: str) -> None:
@@ -89,12 +90,13 @@ class Writing:
         try:
             self._make_folder(path.parent)
             before = path.read_bytes() if path.exists() else None
+            mode = 0o644 if before is None else stat.S_IMODE(path.stat().st_mode)
             handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(text)
-                os.chmod(draft, 0o644)
-                self._before.append((path, before))
+                os.chmod(draft, mode)
+                self._before.append((path, before, mode))
                 os.replace(draft, path)
             finally:
                 Path(draft).unlink(missing_ok=True)
@@ -103,12 +105,13 @@ class Writing:
 
     def undo(self) -> None:
         """Put back what was there before."""
-        for path, before in reversed(self._before):
+        for path, before, mode in reversed(self._before):
             with suppress(OSError):
                 if before is None:
                     path.unlink(missing_ok=True)
                 else:
                     path.write_bytes(before)
+                    path.chmod(mode)
         for folder in reversed(self._folders):
             with suppress(OSError):
                 folder.rmdir()

@@ -15,6 +15,7 @@ _LONGEST: Final = 128
 _Row = tuple[Any, ...]
 """The fields of `Recent`, but for what its making costs."""
 _IDS: Final = (b"x-request-id", b"request-id")
+_LONGEST_ID: Final = 128
 
 
 class Recent(NamedTuple):
@@ -79,7 +80,7 @@ def _row(event: RequestDone) -> _Row:
     told = status = b""
     for name, value in event.reply_headers:
         if name in _IDS:
-            told = value
+            told = value[:_LONGEST_ID]
         elif name == b"cache-status":
             status = value
     return (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AsyncExitStack
+from typing import Final
 
 from trivet.exact.factory import StoreLimits, open_store
 from trivet.exact.fleet import EventCodec, Fleet
@@ -11,6 +13,8 @@ from trivet.exact.seal import Seal
 from trivet.exact.store import Bound, ServingStore
 from trivet.middleware.running.config import StoreConfig, state_dir
 from trivet.telemetry import Observer
+
+_SECRET: Final = re.compile("password|secret|token", re.IGNORECASE)
 
 
 def store_url(config: StoreConfig) -> str:
@@ -21,10 +25,18 @@ def store_url(config: StoreConfig) -> str:
 
 
 def shown_url(config: StoreConfig) -> str:
-    """The URL without a password, for people to read."""
+    """The URL without passwords, for people to read: what stands before `@`, and options that name
+    a secret."""
     url = store_url(config)
     scheme, separator, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}" if separator else url
+    if not separator:
+        return url
+    place, asks, options = rest.rpartition("@")[2].partition("?")
+    shown = (
+        f"{name}=..." if _SECRET.search(name) else f"{name}{is_}{value}"
+        for name, is_, value in (option.partition("=") for option in options.split("&"))
+    )
+    return f"{scheme}://{place}{asks}{'&'.join(shown)}"
 
 
 def store_of(config: StoreConfig, seal: Seal, observer: Observer) -> ServingStore:
