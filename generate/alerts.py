@@ -43,6 +43,13 @@ RECORDS: tuple[tuple[str, str], ...] = (
     (_SHARE_BEFORE, _cached_share("1d", "1h")),
 )
 
+_BY_ROUTE = ("tenant", "route")
+# A route that only writes, or only reads, has no series of the other.
+_NET_PREFIX = (
+    f"({increase(m.MONEY, _BY_ROUTE, '1h', post='saved-prefix')} or "
+    f"0 * {increase(m.MONEY, _BY_ROUTE, '1h', post='prefix-writes')}) - "
+    f"{increase(m.MONEY, _BY_ROUTE, '1h', post='prefix-writes')}"
+)
 _OWN_P99 = f"histogram_quantile(0.99, {rate(m.OWN_SECONDS, ('le',), '10m')})"
 
 ALERTS: tuple[Alert, ...] = (
@@ -143,12 +150,23 @@ ALERTS: tuple[Alert, ...] = (
         "{{ $labels.upstream }}: {{ $labels.replica }} is not asked",
     ),
     Alert(
-        "TrivetPrefixNotIsolated",
+        "TrivetPrefixLeaks",
         "replicas",
         "critical",
         "0m",
-        f"{selected(m.PREFIX_ISOLATED)} == 0",
-        "a server of your own was not seen to keep tenants' prefixes apart",
+        f"{selected(m.PREFIX_LEAKS)} == 1",
+        "a server of your own gave one tenant cached tokens of another's prompt",
+        "[Is it isolated?](../fleets.md#is-it-isolated) has what mends it.",
+        "{{ $labels.upstream }}: {{ $labels.replica }} gives tenants each other's prefixes",
+    ),
+    Alert(
+        "TrivetPrefixUnverified",
+        "replicas",
+        "warning",
+        "5m",
+        f"{selected(m.PREFIX_ISOLATED)} == 0 unless {selected(m.PREFIX_LEAKS)} == 1",
+        "a server of your own could not be seen to keep tenants' prefixes apart: most often its "
+        "caching is off, or it does not tell of it",
         "[Is it isolated?](../fleets.md#is-it-isolated) has what mends each state.",
         "{{ $labels.upstream }}: {{ $labels.replica }} was not seen to keep tenants apart",
     ),
@@ -174,6 +192,18 @@ ALERTS: tuple[Alert, ...] = (
         "[The layout doctor](../prefix-doctor.md) says where prompts part, and why.",
         "{{ $labels.tenant }}, {{ $labels.route }}: {{ $value | humanizePercentage }} of the "
         "prompt tokens are read from the prefix cache, less than 0.7 of the day before",
+    ),
+    Alert(
+        "TrivetPrefixCosts",
+        "prefix",
+        "warning",
+        "30m",
+        _NET_PREFIX + " < -0.1",
+        "for an hour, cache writes of a route have cost more than reads saved, by 0.1 USD an hour "
+        "or more",
+        "Prompts there do not come again while they are kept: `prefix: {mark: never}` for that "
+        "route's policy, or see [what learning costs](../prefix-hosted.md#what-learning-costs).",
+        "{{ $labels.tenant }}, {{ $labels.route }}: prefix caching saves {{ $value }} USD an hour",
     ),
     Alert(
         "TrivetPrefixBreaks",

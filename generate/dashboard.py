@@ -149,7 +149,11 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             ),
             Panel("Replica up", ((selected(m.REPLICA_UP), "{{upstream}} {{replica}}"),)),
             Panel(
-                "Tenants kept apart", ((selected(m.PREFIX_ISOLATED), "{{upstream}} {{replica}}"),)
+                "Tenants kept apart",
+                (
+                    (selected(m.PREFIX_ISOLATED), "{{upstream}} {{replica}}"),
+                    (selected(m.PREFIX_LEAKS), "{{upstream}} {{replica}} leaks"),
+                ),
             ),
         ),
     ),

@@ -73,7 +73,14 @@ def _page(title: str, told: str, body: str) -> str:
 
 
 def _commands(command: click.Command, name: str) -> Iterator[str]:
-    context = click.Context(command, info_name=name, terminal_width=96, max_content_width=96)
+    context = click.Context(
+        command,
+        info_name=name,
+        terminal_width=96,
+        max_content_width=96,
+        # As under the group: a command remembers its help option from whoever asks first.
+        help_option_names=["-h", "--help"],
+    )
     yield f"## {name}\n\n```text\n{context.get_help()}\n```\n"
     if isinstance(command, click.Group):
         for inner in sorted(command.commands):

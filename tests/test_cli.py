@@ -210,6 +210,15 @@ class TestExplain:
         given = ("--admin", "http://127.0.0.1:1", "--config", "trivet.yaml")
         assert run("explain", str(request_file), *given).exit_code == USAGE
 
+    def test_a_config_without_policies_is_told_so(self, request_file: Path, tmp_path: Path) -> None:
+        config = tmp_path / "trivet.yaml"
+        upstreams = [{"name": "u", "base_url": "http://127.0.0.1:1"}]
+        config.write_text(json.dumps({"upstreams": upstreams}))
+        given = ("--config", str(config), "--tenant", "acme")
+        result = run("explain", str(request_file), *given)
+        assert result.exit_code == USAGE
+        assert "trivet.yaml has no `policies:`" in result.output
+
     @pytest.mark.parametrize("declared", [True, False])
     def test_a_tenant_that_is_not_declared_is_a_wrong_usage(
         self, request_file: Path, policies: Path, declared: bool

@@ -147,7 +147,13 @@ REPLICA_UP = Metric(
 PREFIX_ISOLATED = Metric(
     "trivet_prefix_isolated",
     "gauge",
-    "1 if the server was seen to keep tenants' prefixes apart, else 0: then tenants share nothing.",
+    "1 if the server was seen to keep tenants' prefixes apart, else 0.",
+    ("upstream", "replica"),
+)
+PREFIX_LEAKS = Metric(
+    "trivet_prefix_leaks",
+    "gauge",
+    "1 if the server was seen to give a tenant cached tokens of another's prompt, else 0.",
     ("upstream", "replica"),
 )
 
@@ -275,6 +281,7 @@ METRICS: tuple[Metric, ...] = (
     REPLICA_TOKENS,
     REPLICA_UP,
     PREFIX_ISOLATED,
+    PREFIX_LEAKS,
     PREFIX_FAILURES,
     PREFIX_PINGS,
     PREFIX_BREAKS,

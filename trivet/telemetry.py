@@ -176,7 +176,7 @@ class PrefixProbed:
 
     upstream: str
     replica: str
-    state: Literal["isolated", "leaks", "silent", "failed"]
+    state: Literal["isolated", "leaks", "unverified"]
     detail: str
 
 

@@ -11,6 +11,7 @@ import pytest
 from traffic_parts import call_of
 
 from trivet.messages import Api
+from trivet.middleware.call import Call
 from trivet.middleware.prefix_tier.asks import Asked
 from trivet.middleware.prefix_tier.doctoring import Doctoring, _Job
 from trivet.middleware.prefix_tier.slots import SlotBook
@@ -103,5 +104,5 @@ async def test_what_waits_for_the_doctor_is_texts_and_no_outline(
     doctor.hand(call)
     job = doctor._jobs.get_nowait()
     assert isinstance(job, _Job)
-    assert not any(isinstance(one, Outline | Sent) or one is call for one in job)
+    assert not any(isinstance(one, Outline | Sent | Call) for one in job)
     assert job.size == len(call.request.forward) + 7 == doctor._given

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -231,3 +232,26 @@ async def test_what_was_looked_at_is_told_with_its_shape_and_a_purged_tenant_is_
     assert seen[2].shape.broken == 0
     assert (seen[2].shape.input_tokens, seen[2].shape.read_tokens) == (900, 0)
     assert not seen[2].with_text
+
+
+async def test_what_waits_or_is_looked_at_while_its_tenant_is_purged_is_never_told() -> None:
+    heard, seen, go = Heard(), list[Examined](), threading.Event()
+    doctor = Doctoring(heard, rest=0)
+    doctor.examined = seen.append
+    look = doctor._see
+
+    def slowly(job: Any) -> Any:
+        go.wait(10)
+        return look(job)
+
+    doctor._see = slowly  # type: ignore[method-assign]
+    for clock in ("15:09:20", "15:09:48", "15:10:07"):
+        doctor.hand(call(clock))
+    doctor.forget("t1")
+    go.set()
+    doctor.hand(call("15:11:00"))
+    await until(lambda: len(seen) == 1)
+    doctor.close()
+    await asyncio.sleep(0)
+    assert [one.finding for one in seen] == [None]
+    assert heard.breaks == []

@@ -11,7 +11,7 @@ import pytest
 
 from trivet.errors import RequestError
 from trivet.middleware.arrival.headers import RequestHeaders
-from trivet.middleware.arrival.intake import LARGE, SLOWEST, ClientGone, Intake, Receive
+from trivet.middleware.arrival.intake import LARGE, MANY, SLOWEST, ClientGone, Intake, Receive
 from trivet.middleware.dialects.base import Headers
 
 
@@ -163,6 +163,7 @@ class TestDecode:
         first = await intake.decode(where, b"x" * LARGE, HEADERS, "acme")
         assert first != os.getpid()
         assert await intake.decode(where, b"x" * LARGE, HEADERS, "acme") == first
+        assert await intake.decode(where, b"," * MANY, HEADERS, "acme") == first
 
     async def test_the_callers_mistake_comes_back_whole_and_the_helper_lives(
         self, intake: Intake

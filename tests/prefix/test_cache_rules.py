@@ -6,6 +6,7 @@ from datetime import date
 
 import pytest
 
+from trivet.prefix.backends.bedrock import takes_points
 from trivet.prefix.caches import PROVIDERS
 from trivet.prefix.markers import rules
 from trivet.prefix.markers.rules import rules_for
@@ -75,3 +76,24 @@ def test_every_row_has_a_date_a_source_and_possible_figures() -> None:
             assert found.ttls
             assert all(ttl.write >= 1 and ttl.seconds > 0 for ttl in found.ttls)
             assert found.explicit or not found.max_marks
+
+
+@pytest.mark.parametrize(
+    ("model", "marks", "ttls"),
+    [
+        ("anthropic.claude-3-haiku-20240307-v1:0", False, None),
+        ("us.anthropic.claude-3-opus-20240229-v1:0", False, None),
+        ("anthropic.claude-v2:1", False, None),
+        ("anthropic.claude-instant-v1", False, None),
+        ("anthropic.claude-3-5-haiku-20241022-v1:0", True, ["5m"]),
+        ("eu.anthropic.claude-sonnet-4-20250514-v1:0", True, ["5m"]),
+        ("anthropic.claude-sonnet-4-5-20250929-v1:0", True, ["5m", "1h"]),
+        ("anthropic.claude-opus-5-v1:0", True, ["5m", "1h"]),
+    ],
+)
+def test_at_bedrock_older_models_cache_nothing_or_for_minutes_only(
+    model: str, marks: bool, ttls: list[str] | None
+) -> None:
+    found = rules_for("bedrock", model)
+    assert bool(found.max_marks) is marks is takes_points(model)
+    assert ttls is None or [one.name for one in found.ttls] == ttls

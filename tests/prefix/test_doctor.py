@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivet.messages import Api, Usage
-from trivet.prefix.doctor.lint import parted, warnings
+from trivet.prefix.doctor.fingerprint import Maker
+from trivet.prefix.doctor.kin import kin_of
+from trivet.prefix.doctor.lint import lost_tokens, parted, warnings
 from trivet.prefix.doctor.live import Doctor, Finding, Prompted
 from trivet.prefix.doctor.places import shown
 from trivet.prefix.doctor.remedies import CAUSES
@@ -309,3 +311,41 @@ class TestWhateverComes:
                 assert apart is None or apart.cause.name in CAUSES
             previous = outline
             warnings(outline)
+
+
+WORDS = st.sampled_from(["", "hi", RULES[:300], RULES[:900], "It is 15:09:20.", "It is 15:09:21."])
+TOOLS = st.lists(
+    st.builds(
+        lambda name, text: {"name": name, "description": text, "input_schema": {}},
+        st.sampled_from("abc"),
+        WORDS,
+    ),
+    max_size=5,
+)
+BODIES = st.builds(
+    lambda said, system, tools: body(*said, system=system, tools=tools),
+    st.lists(WORDS, min_size=1, max_size=5),
+    WORDS,
+    TOOLS,
+)
+
+
+@given(BODIES, BODIES)
+def test_what_is_shared_and_what_is_lost_are_no_more_than_the_prompt(
+    old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    outlines = [outline_of(Api.MESSAGES, one) for one in (old, new)]
+    maker = Maker(b"k" * 16)
+    kin = kin_of(*map(maker.make, outlines))
+    assert 0 <= kin.lost <= outlines[1].tokens - kin.shared
+    found = parted(*outlines)
+    shared = 0 if found is None else found.where.shared_tokens
+    assert 0 <= lost_tokens(*outlines) <= outlines[1].tokens - shared
+
+
+def test_all_of_tools_that_came_in_another_order_is_counted_once() -> None:
+    tools = [
+        {"name": f"tool_{at}", "description": RULES[:800], "input_schema": {}} for at in range(6)
+    ]
+    old, new = (outline_of(Api.MESSAGES, body(tools=order)) for order in (tools, tools[::-1]))
+    assert 0 < lost_tokens(old, new) <= new.tokens

@@ -29,13 +29,13 @@ def test_a_leak_counts_though_the_server_tells_little() -> None:
 )
 def test_a_server_that_tells_nothing_is_told_its_flag(kind: str, flag: str) -> None:
     found = verdict(kind, Seen(None, None, None))
-    assert found.state == "silent"
+    assert found.state == "unverified"
     assert flag in found.detail
 
 
 def test_no_hit_at_all_proves_nothing() -> None:
     found = verdict("vllm", Seen(0, 0, 0))
-    assert found.state == "silent"
+    assert found.state == "unverified"
     assert "--no-enable-prefix-caching" in found.detail
 
 

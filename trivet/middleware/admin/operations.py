@@ -85,7 +85,7 @@ class Operations:
 
     async def ready(self) -> Readiness:
         """Not ready while draining, and without the engine that the proxy was to run: a store in
-        trouble costs hits, not answers."""
+        trouble costs hits, not answers, and caches answer for an upstream that is down."""
         stores = await self._health.components(self._store)
         policies = Component("policies", True, "up", f"version {self._source.current.version}")
         if self._source.problem is not None:

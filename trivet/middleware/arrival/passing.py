@@ -6,6 +6,7 @@ server that several tenants share, only what belongs to nobody passes.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -24,11 +25,14 @@ from trivet.middleware.arrival.routing import Routing, Target
 from trivet.middleware.arrival.visit import Visit
 from trivet.middleware.call import Live, Reply
 from trivet.middleware.prefix_tier.asks import Asked
+from trivet.middleware.prefix_tier.counting import is_count, unsteered
 from trivet.middleware.prefix_tier.metering import Billed, Metering
 from trivet.middleware.prefix_tier.native import Native, native_of
 from trivet.middleware.prefix_tier.signed_tenant import tenant_header
 from trivet.middleware.prefix_tier.tier import Prefixes, Sent
 from trivet.middleware.upstream import UpstreamClient
+from trivet.policies.directives import read_purpose
+from trivet.prefix.markers.money import Purpose
 
 _DIGITS = 12
 """Of a body's length, at most."""
@@ -64,7 +68,7 @@ class Passing:
             check_shared(policy, visit.method, visit.path)
         self._admission.enter(policy)
         visit.on_end = lambda: self._admission.leave(policy, visit.size)
-        native = None
+        native, counts = None, shared and is_count(visit.method, visit.path)
         if prefixes is not None:
             kind = prefixes.backend(target.config.name).kind
             native = native_of(kind, visit.method, visit.path)
@@ -74,7 +78,12 @@ class Passing:
         forwarded += tenant_header(target.config, policy.tenant)
         framed = framing(headers)
         sent = None
-        if native is not None:
+        if counts and has_body(headers):
+            raw = await self._intake.whole(visit.receive, visit.direct)
+            visit.watch.begin()
+            sent = await asyncio.to_thread(unsteered, forwarded, raw)
+        elif native is not None:
+            visit.purpose = read_purpose(headers)
             visit.model = native.model
             sent = await self._native(visit, native, target, (forwarded, framed))
         to = (target.config, visit.method, visit.target)
@@ -93,7 +102,7 @@ class Passing:
         visit.note.outcome, visit.note.reason = "bypass", "passthrough"
         if native is not None and self._metering is not None:
             way = None if sent is None else sent.way
-            billed = _billed(native, policy.tenant, target.config.name)
+            billed = _billed(native, policy.tenant, target.config.name, visit.purpose)
             self._metering.meter(response, billed, target.config, way)
 
         def release() -> None:
@@ -137,6 +146,6 @@ class Passing:
         return length.isdigit() and len(length) <= _DIGITS and self._intake.holds(int(length))
 
 
-def _billed(native: Native, tenant: str, upstream: str) -> Billed:
+def _billed(native: Native, tenant: str, upstream: str, purpose: Purpose) -> Billed:
     api = native.api.value
-    return Billed(tenant, api, api, native.model, upstream)
+    return Billed(tenant, api, api, native.model, upstream, purpose)

@@ -105,7 +105,8 @@ def check_proxy(admin: AdminFacts, *, named: bool) -> list[Finding]:
 
 
 def _component(name: str, state: str, detail: str) -> Finding:
-    said = f"{name} is {state}" + (f": {detail.rstrip('.')}." if detail else ".")
+    end = "" if detail.endswith((".", "?", "!")) else "."
+    said = f"{name} is {state}" + (f": {detail}{end}" if detail else ".")
     if state in _PASSING:
         return warning("proxy", said, "wait, and ask again")
     return warning("proxy", said, "its log says since when; what is wrong is among the findings")

@@ -36,6 +36,8 @@ class Destination:
     warmth: str = ""
     """What became of the tenant's last prefix there, of those that may be kept warm: one of
     `warmth.WHY`; empty where that is not known."""
+    doubt: str = ""
+    """What speaks against the server's keeping tenants apart; empty for nothing."""
 
 
 class Case(NamedTuple):

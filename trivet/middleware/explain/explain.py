@@ -104,7 +104,7 @@ def explain(
     others = _other_headers(sample, parts, named)
     keeps = isinstance(plan, Eligible) and plan.store
     headers_sent = list(sample.raw_headers)
-    taken, why, cached = prefix_view(request, policy, to.upstream, headers_sent, to.warmth)
+    taken, why, cached = prefix_view(request, policy, to, headers_sent)
     return Explanation(
         tenant=who.tenant,
         identified_by=who.how,

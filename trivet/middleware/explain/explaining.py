@@ -31,6 +31,8 @@ class Explainer:
         self.warmth: Callable[[str, str, str], str | None] = lambda tenant, upstream, model: None
         """What this process knows of a tenant's prefixes that may be kept warm, by upstream and
         model."""
+        self.doubt: Callable[[str], str] = lambda upstream: ""
+        """What this process knows against an upstream's keeping tenants apart, by its name."""
 
     def explain(
         self,
@@ -92,7 +94,8 @@ class Explainer:
             credential = credential_scope(self._secret, "configured", text) + who.others
         name = target.config.name
         warmth = self.warmth(who.tenant, name, model) or ""
-        return Destination(name, target.config.root, credential, target.config, warmth)
+        doubt = self.doubt(name)
+        return Destination(name, target.config.root, credential, target.config, warmth, doubt)
 
 
 def _sample(path: str, headers: Mapping[str, str], body: bytes) -> Sample:

@@ -177,7 +177,8 @@ def explain(
     if tenant is not None:
         who = tenants.chosen(tenant)
         if who is None:
-            raise ConfigError(Problem("command line", 0, 0, "--tenant", _unknown(tenant, policies)))
+            message = _unknown(tenant, policies, config_file)
+            raise ConfigError(Problem("command line", 0, 0, "--tenant", message))
     told = Explainer(_routing(config), secret).of_sample(sample, who)
     if as_json:
         say_json(told.as_json())
@@ -223,7 +224,9 @@ def _read(file: Path) -> bytes:
         ) from None
 
 
-def _unknown(tenant: str, policies: Path | None) -> str:
+def _unknown(tenant: str, policies: Path | None, config_file: Path | None) -> str:
+    if policies is None and config_file is not None:
+        return f"{config_file} has no `policies:`: add it, or give --policies DIR"
     if policies is None:
         return "goes with --policies DIR"
     return f"no policy file in {policies} declares the tenant {tenant!r}"

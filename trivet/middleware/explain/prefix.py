@@ -6,9 +6,9 @@ from typing import Final
 
 from trivet.messages import Api, Request
 from trivet.middleware.arrival.headers import RawHeaders
+from trivet.middleware.explain.considered import Destination
 from trivet.middleware.prefix_tier.asks import Asked, marks_for, outline_for, signed_by_aws
 from trivet.middleware.prefix_tier.warmth import WHY, never_pinged
-from trivet.middleware.running.config import UpstreamConfig
 from trivet.policies.model import TenantPolicy
 from trivet.prefix.backends.base import Ask, Isolation
 from trivet.prefix.backends.registry import backend_of
@@ -29,12 +29,11 @@ _APART: Final[dict[Isolation, str]] = {
 def prefix_view(
     request: Request,
     policy: TenantPolicy,
-    upstream: UpstreamConfig | None,
+    to: Destination,
     headers: RawHeaders,
-    warmth: str = "",
 ) -> tuple[bool, str, tuple[str, ...]]:
-    """Whether the tier takes part, the reason, and what it does in words, the cache first. `warmth`
-    is what became of the last prefix that might have been kept warm, where a process knows."""
+    """Whether the tier takes part, the reason, and what it does in words, the cache first."""
+    upstream = to.upstream
     if upstream is None:
         return (
             True,
@@ -66,14 +65,17 @@ def prefix_view(
         marks=marks,
     )
     prepared = backend.prepare(ask)
-    said = [f"{backend.kind}: {_APART[backend.isolates]}", *prepared.notes]
+    doubt = f" ({to.doubt})" if to.doubt else ""
+    said = [f"{backend.kind}: {_APART[backend.isolates]}{doubt}", *prepared.notes]
+    dropped = sorted({name for name, _ in headers if name.lower() in prepared.dropped})
+    said += [f"{name.decode('latin-1')} dropped: the header is not sent on" for name in dropped]
     if asked.policy.fan_out.wait and prepared.marks:
         said.append(f"siblings of a new prefix wait {asked.policy.fan_out.wait:g} s for it at most")
     if backend.takes_marks and not prepared.marks and not outline.marks:
         said.append(_why_unmarked(asked, outline.tokens, backend.kind))
     if backend.takes_marks:
         never = never_pinged(asked.api, backend.kind, prepared.marks, prepared.body)
-        said.append(_pings(asked, never, warmth))
+        said.append(_pings(asked, never, to.warmth))
     if not prepared.apart:
         said.append("refused where several tenants use the upstream")
     return True, "", tuple(filter(None, said))

@@ -69,7 +69,8 @@ class Fleets:
             self._tasks.append(asyncio.create_task(events.follow(), name="trivet-kv-events"))
 
     def components(self) -> tuple[Component, ...]:
-        """How the upstreams with replicas fare. None of it keeps the proxy from its work."""
+        """How the upstreams with replicas fare. One of which no replica is asked is not ok. The
+        proxy is all the same: others work, and caches answer."""
         return tuple(replicas.component() for replicas in self.sets.values())
 
     async def send(

@@ -97,12 +97,23 @@ class Probes:
         """What was found, by upstream. None of it keeps the proxy from its work."""
         return tuple(self._component(one.name) for one in self._tried)
 
+    def doubt(self, name: str) -> str:
+        """What speaks against tenants being apart at an upstream of that name: `leaks`,
+        `unverified` or `loading`, and why; empty for nothing, and where none is tried out."""
+        if all(one.name != name for one in self._tried):
+            return ""
+        state, detail = self._state(name)
+        return "" if state == "isolated" else f"{state}: {detail}" if detail else state
+
     def _component(self, name: str) -> Component:
+        return Component(f"prefix:{name}", True, *self._state(name))
+
+    def _state(self, name: str) -> tuple[str, str]:
         detail = self.unsafe.get(name) or self.unverified.get(name, "")
         state = "leaks" if name in self.unsafe else "unverified" if detail else "isolated"
         if not detail and name not in self._found:
             state = "loading"
-        return Component(f"prefix:{name}", True, state, detail)
+        return state, detail
 
     async def _try(self, upstream: UpstreamConfig) -> None:
         servers = {one.label: one.root for one in replicas_of(upstream)}
@@ -116,8 +127,8 @@ class Probes:
                 again = result.disturbed and tries < _TRIES
                 if not again and told.get(label) != result:
                     told[label] = result
-                    state, detail, _ = result
-                    self._observer(PrefixProbed(upstream.name, label, state, detail))
+                    state = "unverified" if result.state == "failed" else result.state
+                    self._observer(PrefixProbed(upstream.name, label, state, result.detail))
                 if not again and result.state != "failed":
                     del servers[label]
             self._judge(upstream, found, len(servers))
@@ -131,7 +142,7 @@ class Probes:
         """An upstream is what its worst server is."""
         name = upstream.name
         leaks = [one.detail for one in found.values() if one.state == "leaks"]
-        others = [one.detail for one in found.values() if one.state in ("silent", "failed")]
+        others = [one.detail for one in found.values() if one.state in ("unverified", "failed")]
         if leaks:
             self.unsafe[name] = leaks[0]
         if not (leaks or others or left):
@@ -184,7 +195,7 @@ class _Probe:
                 found = seen if found.state == "failed" else found
                 continue
             found = verdict(self._backend.kind, seen, between=self._between)
-            if found.state != "silent" or seen.same is None:
+            if found.state != "unverified" or seen.same is None:
                 break
         return found
 

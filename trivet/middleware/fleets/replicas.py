@@ -96,7 +96,7 @@ class ReplicaSet:
         known = len(self._replicas)
         detail = f"{known - len(out)} of {known} replicas are asked" if out else ""
         state = "up" if not out else "degraded" if len(out) < known else "down"
-        return Component(f"upstream:{self.name}", True, state, detail)
+        return Component(f"upstream:{self.name}", len(out) < known, state, detail)
 
     def told_of(self) -> list[dict[str, Any]]:
         """Each server as this process sees it, for people, as JSON values.

@@ -26,6 +26,7 @@ from trivet.metric_names import (
     POLICY_RELOADS,
     PREFIX_FAILURES,
     PREFIX_ISOLATED,
+    PREFIX_LEAKS,
     REPLICA_REQUESTS,
     REPLICA_TOKENS,
     REPLICA_UP,
@@ -326,6 +327,7 @@ class PrometheusObserver:
     def _prefix_probed(self, event: PrefixProbed) -> None:
         named = (self._upstream(event.upstream), self._replica(event.replica))
         self._series[PREFIX_ISOLATED.name].cell(*named)[0] = int(event.state == "isolated")
+        self._series[PREFIX_LEAKS.name].cell(*named)[0] = int(event.state == "leaks")
 
     def _prefix_failed(self, event: PrefixFailed) -> None:
         self._series[PREFIX_FAILURES.name].add(1, self._upstream(event.upstream))

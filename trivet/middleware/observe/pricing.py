@@ -150,6 +150,11 @@ class Pricing:
         rates = self._rates_of(model, provider_hint)
         return rates.prices(usage, prompt) if rates is not None else None
 
+    def input_price(self, model: str, provider_hint: str | None, prompt: int) -> float | None:
+        """US dollars for one uncached input token of a prompt with so many; None as in `price`."""
+        prices = self.prices(model, provider_hint, Usage(1, 0), prompt)
+        return None if prices is None else prices.input
+
     def _load(self) -> None:
         self._list = _load_price_list()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,22 +13,17 @@ from trivet.terminal import say, say_json
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts.")
 _file = click.Path(path_type=Path)
-_MILLION = 1_000_000
+
+if TYPE_CHECKING:
+    from trivet.middleware.prefix_commands.log import InputPrice
 
 
-def _input_price() -> Callable[[str, str], float | None]:
-    """US dollars for one uncached input token, by model and upstream."""
-    from trivet.messages import Usage
+def _input_price() -> InputPrice:
     from trivet.middleware.observe.pricing import Pricing
 
     pricing = Pricing()
     pricing.wait()
-
-    def price(model: str, upstream: str) -> float | None:
-        million = pricing.price(model, upstream, Usage(_MILLION, 0))
-        return None if million is None else million / _MILLION
-
-    return price
+    return pricing.input_price
 
 
 @click.group("prefix")
@@ -46,14 +41,18 @@ def prefix_group() -> None:
     "  [default: 1000, or the model's minimum if that is more]",
 )
 @click.option(
+    "--max-lost",
+    type=click.IntRange(0),
+    metavar="TOKENS",
+    help="Exit with 1, too, where a break loses more tokens that both have behind it.",
+)
+@click.option(
     "--provider",
     type=click.Choice(["anthropic", "openai", "gemini", "bedrock", "deepseek"]),
     help="Whose minimum and look-back hold.  [default: by the model's name]",
 )
 @as_json
-def lint(
-    requests: tuple[Path, ...], at_least: int | None, provider: str | None, as_json: bool
-) -> None:
+def lint(requests: tuple[Path, ...], provider: str | None, as_json: bool, **bounds: Any) -> None:
     """Say where requests part, and why.
 
     Each file is compared with the one before it. One file alone is looked through for what will
@@ -61,7 +60,10 @@ def lint(
     """
     from trivet.middleware.prefix_commands import lint as prefix_lint
 
-    sys.exit(prefix_lint.lint(requests, at_least, provider, as_json=as_json))
+    gate = prefix_lint.Gate(**bounds)
+    if len(requests) == 1 and gate.max_lost is not None:
+        raise click.UsageError("--max-lost compares two requests: give another file.")
+    sys.exit(prefix_lint.lint(requests, gate, provider, as_json=as_json))
 
 
 @prefix_group.command()
@@ -96,8 +98,11 @@ def report(logs: tuple[Path, ...], as_json: bool) -> None:
     required=True,
     help="Whose rules hold.",
 )
+@click.option("--tenant", "tenants", multiple=True, help="Only this tenant's calls.")
+@click.option("--route", "routes", multiple=True, help="Only this route's calls.")
+@click.option("--model", "models", multiple=True, help="Only this model's calls.")
 @as_json
-def plan(logs: tuple[Path, ...], provider: str, as_json: bool) -> None:
+def plan(logs: tuple[Path, ...], provider: str, as_json: bool, **only: tuple[str, ...]) -> None:
     """Say which breakpoints and lifetimes pay for recorded traffic, and whether any do.
 
     The calls are played through a model of the provider's documented cache, each way to set
@@ -110,6 +115,9 @@ def plan(logs: tuple[Path, ...], provider: str, as_json: bool) -> None:
         log = read_log(logs)
     for note in log.notes:
         say(note, err=True)
+    every, log = log, log.of(**only)
+    if every.calls and not log.calls:
+        raise click.UsageError("The log holds no call of that --tenant, --route and --model.")
     with busy("playing the calls through the provider's cache"):
         made = prefix_plan.planned(log, provider, _input_price())
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from trivet import canonical
 from trivet.errors import ConfigError, Problem, RequestError
@@ -29,6 +29,15 @@ _BY_NAME: Final = (
 )  # fmt: skip
 
 
+class Gate(NamedTuple):
+    """What two requests have to keep to, in tokens."""
+
+    at_least: int | None = None
+    """Shared; None for `AT_LEAST` or the model's minimum, whichever is more."""
+    max_lost: int | None = None
+    """Lost at most; None for no bound."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Compared:
     old: Path
@@ -39,16 +48,36 @@ class _Compared:
     """Tokens that both have behind the break."""
     least: int
     """Tokens that they have to share."""
+    max_lost: int | None
     notes: tuple[Cause, ...]
 
     @property
     def fails(self) -> bool:
+        """Whether the gate is shut."""
+        return self._parts_early or self._loses_much
+
+    @property
+    def _parts_early(self) -> bool:
         return self.found is not None and self.shared < self.least
+
+    @property
+    def _loses_much(self) -> bool:
+        return self.max_lost is not None and self.lost > self.max_lost
+
+    def verdict(self) -> str:
+        """Whether it passes, with the figures."""
+        least = f"{self.shared:,} shared {'<' if self._parts_early else '>='} {self.least:,}"
+        told = [] if self.found is None else [f"{least} (--at-least)"]
+        if self.max_lost is not None:
+            sign = ">" if self._loses_much else "<="
+            told.append(f"{self.lost:,} lost {sign} {self.max_lost:,} (--max-lost)")
+        return f"{'fails' if self.fails else 'passes'}: {', '.join(told) or 'nothing differs'}"
 
     def data(self) -> dict[str, Any]:
         made: dict[str, Any] = {"old": str(self.old), "new": str(self.new)}
         made |= {"ok": not self.fails, "shared_tokens": self.shared}
         made |= {"lost_tokens": self.lost, "least_tokens": self.least}
+        made["most_lost_tokens"] = self.max_lost
         if self.found is None:
             made |= {"where": None, "cause": None, "detail": "one goes on after the other"}
         else:
@@ -66,20 +95,14 @@ class _Compared:
         return made
 
 
-def lint(
-    paths: Sequence[Path], at_least: int | None, provider: str | None, *, as_json: bool
-) -> int:
-    """Compare each file with the one before it, or look one through. Returns the exit code.
-
-    `at_least`: in tokens; None for `AT_LEAST` or the model's minimum, whichever is more.
-    """
+def lint(paths: Sequence[Path], gate: Gate, provider: str | None, *, as_json: bool) -> int:
+    """Compare each file with the one before it, or look one through. Returns the exit code."""
     outlines = [read_prompt(path) for path in paths]
     rules = [rules_for(provider or provider_of(one), one.model) for one in outlines]
-    least = [max(AT_LEAST, one.min_tokens) if at_least is None else at_least for one in rules]
     if len(paths) == 1:
-        return _lint_one(paths[0], outlines[0], least[0], as_json=as_json)
+        return _lint_one(paths[0], outlines[0], _least(gate, rules[0]), as_json=as_json)
     made = [
-        _compare(paths[at - 1 : at + 1], outlines[at - 1 : at + 1], rules[at], least[at])
+        _compare(paths[at - 1 : at + 1], outlines[at - 1 : at + 1], rules[at], gate)
         for at in range(1, len(paths))
     ]
     if as_json:
@@ -119,8 +142,12 @@ def provider_of(outline: Outline) -> str:
     return by_name or ("gemini" if outline.api is NativeApi.GENERATE else by_api)
 
 
+def _least(gate: Gate, rules: CacheRules) -> int:
+    return max(AT_LEAST, rules.min_tokens) if gate.at_least is None else gate.at_least
+
+
 def _compare(
-    paths: Sequence[Path], outlines: Sequence[Outline], rules: CacheRules, least: int
+    paths: Sequence[Path], outlines: Sequence[Outline], rules: CacheRules, gate: Gate
 ) -> _Compared:
     old, new = outlines
     found = parted(old, new)
@@ -131,7 +158,8 @@ def _compare(
         cause = None
     lost = lost_tokens(old, new) if broken else 0
     notes = () if cause is None else (cause,)
-    return _Compared(paths[0], paths[1], found, shared, lost, least, notes)
+    bounds = (_least(gate, rules), gate.max_lost)
+    return _Compared(paths[0], paths[1], found, shared, lost, *bounds, notes)
 
 
 def _text(one: _Compared) -> str:
@@ -147,8 +175,7 @@ def _text(one: _Compared) -> str:
             lines.append(f"  Lost by it: about {one.lost:,} tokens behind it that both have.")
         lines.append(f"  Fix: {cause.fix}.")
     lines += [f"  {note.told} ({note.name}); {note.fix}." for note in one.notes]
-    if one.fails:
-        lines.append(f"  They have to share {one.least:,} tokens (--at-least).")
+    lines.append(f"  {one.verdict()}")
     return "\n".join(map(plain, lines))
 
 
@@ -166,6 +193,9 @@ def _lint_one(path: Path, outline: Outline, at_least: int, *, as_json: bool) -> 
             for one in found
         ]
         lines.insert(0, f"{path}: what looks as if it changed each time:")
+        where = "none of it" if ok else "some of it"
+        verdict = "passes" if ok else "fails"
+        lines.append(f"{verdict}: {where} within the first {at_least:,} tokens (--at-least)")
         say("\n".join(map(plain, lines)))
     return OK if ok else FINDING
 

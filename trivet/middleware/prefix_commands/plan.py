@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-from trivet.middleware.prefix_commands.log import ReadLog
+from trivet.middleware.prefix_commands.log import InputPrice, ReadLog
 from trivet.middleware.prefix_tier.prompt_record import outline_of_record
-from trivet.prefix.markers.plan import AUTO, NONE, Asked, Break, Models, Paid, Plan, Way, plan
+from trivet.prefix.markers.plan import (
+    AUTO,
+    LONGER,
+    NONE,
+    SHORTER,
+    SYSTEM,
+    Asked,
+    Break,
+    Models,
+    Paid,
+    Plan,
+    Way,
+    plan,
+)
 from trivet.prefix.markers.rules import rules_for
 from trivet.terminal import plain
 
-InputPrice = Callable[[str, str], float | None]
+_SETTINGS: Final = {
+    AUTO: "That is what Trivet does (policy: prefix.mark auto, prefix.ttl auto).",
+    SHORTER: "Policy: prefix: {ttl: 5m}.",
+    LONGER: "Policy: prefix: {ttl: 1h}.",
+    SYSTEM: "Policy: prefix: {mark: [system]}.",
+    NONE: "Policy: prefix: {mark: never}.",
+}
 
 
 def planned(log: ReadLog, provider: str, price: InputPrice) -> Plan:
@@ -22,7 +41,8 @@ def planned(log: ReadLog, provider: str, price: InputPrice) -> Plan:
         outline = outline_of_record(row)
         usage = row.answer.usage
         scale = 1.0 if usage is None else usage.input / max(1, outline.tokens)
-        cost = price(row.model, row.prompt.upstream)
+        tokens = outline.tokens if usage is None else usage.input
+        cost = price(row.model, row.prompt.upstream, tokens)
         calls.append(Asked(row.at, row.tenant, row.prompt.route, outline, scale, cost))
     return plan(calls, provider)
 
@@ -35,6 +55,7 @@ def data_of(made: Plan) -> dict[str, Any]:
         "calls": made.calls,
         "input_tokens": round(made.tokens),
         "usd_uncached": None if made.usd is None else round(made.usd, 6),
+        "calls_without_price": made.unpriced,
         "takes_breakpoints": made.takes_marks,
         "best": best.name,
         "worth_it": _pays(best, made),
@@ -90,7 +111,7 @@ def render(made: Plan, model: str) -> str:
     lines = [
         f"{made.calls:,} calls, {made.tokens:,.0f} input tokens, as if they went to "
         f"{made.provider} (rules of {rules.as_of}).",
-        "Costs count uncached input tokens.",
+        "Costs are in units of uncached input tokens.",
         "",
         f"  {'breakpoints':<34}{'cost':>14}{'saved':>9}{'USD':>12}",
         _row("everything uncached", made.tokens, 0.0, made.usd),
@@ -102,6 +123,8 @@ def render(made: Plan, model: str) -> str:
     if any(way.refused for way in made.ways):
         told = "refused: calls that the provider would have answered with 400; they count as"
         lines += ["", f"{told} uncached."]
+    if made.unpriced:
+        lines += ["", f"{made.unpriced:,} calls are not in USD: their model's price is not known."]
     lines += ["", *_worth(best, made)]
     for group in made.models if made.takes_marks else ():
         of = f" of {', '.join(group.names)}" if len(made.models) > 1 else ""
@@ -140,10 +163,8 @@ def _worth(best: Way, made: Plan) -> list[str]:
     ends = ", ".join(f"{count:,} at the end of {name}" for name, count in best.places.most_common())
     if ends:
         said.append(f"  Breakpoints: {ends}.")
-    if best.name == AUTO:
-        said.append("  That is what Trivet does (policy: prefix.mark auto, prefix.ttl auto).")
-    elif best.name == NONE:
-        said.append("  Policy: prefix: {mark: never}.")
+    if best.name in _SETTINGS:
+        said.append(f"  {_SETTINGS[best.name]}")
     return said
 
 
@@ -177,10 +198,8 @@ def _lifetime(one: Break, read: float) -> str:
         if share is not None
     ]  # fmt: skip
     told = "; ".join(seen) or "too few calls to say how many do"
-    return (
-        f"  {one.ttl}: cheaper {when} ({sums}); pays where {one.needed:.0%} come again within "
-        f"{one.seconds:,} s. Here: {told}."
-    )
+    pays = f"; pays where {one.needed:.0%} come again within {one.seconds:,} s"
+    return f"  {one.ttl}: cheaper {when} ({sums}){pays if one.needed > 0 else ''}. Here: {told}."
 
 
 def model_of(log: ReadLog) -> str:

@@ -8,13 +8,13 @@ prompt are scaled to them. Prices are of input tokens: what an answer costs does
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from trivet.messages import Usage
 from trivet.middleware.prefix_commands.lint import provider_of
-from trivet.middleware.prefix_commands.log import ReadLog
+from trivet.middleware.prefix_commands.log import InputPrice, ReadLog
 from trivet.middleware.prefix_tier.prompt_record import fingerprint_of_record, outline_of_record
 from trivet.policies.prefix_model import PrefixPolicy
 from trivet.policies.traffic import RecordedPrompt, RecordedUsage, Traffic
@@ -26,11 +26,9 @@ from trivet.prefix.markers.rules import CacheRules, rules_for
 from trivet.prefix.markers.stability import Stability, prompt_of
 from trivet.prefix.prompts.outline import Outline
 
-InputPrice = Callable[[str, str], float | None]
-"""US dollars for one input token, by model and upstream; None where that is not known."""
-
 WORST: Final = 3
 _KEY: Final = b"trivet-prefix-report"
+_BELOW: Final = "below-minimum"
 _MEMORY: Final = 256 << 20
 _AUTO: Final = PrefixPolicy()
 
@@ -48,6 +46,10 @@ class Spent:
     """Calls whose model has no known price: they are not in `usd`."""
     refused: int = 0
     """Calls that the provider would have answered with an error."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Calls of which nothing would have been read, by reason, as in `Billed.why`."""
+    minimum: int = 0
+    """Tokens below which nothing is cached, of the models that were asked: the most."""
 
     def add(self, weights: Sequence[tuple[int, float]], price: float | None) -> None:
         """Count one call: tokens, and what each costs times the input price."""
@@ -69,6 +71,7 @@ class Spent:
             "usd": round(self.usd, 6),
             "calls_without_price": self.unpriced,
             "refused": self.refused,
+            "unread": dict(self.unread),
         }
 
 
@@ -97,7 +100,13 @@ class Break(NamedTuple):
     times: int
     lost_tokens: int
     saving_usd: float | None
-    """What reading the lost tokens would have saved; None where no price is known."""
+    """What reading the lost tokens would have saved; None where no price is known, or no cache
+    takes so short a prompt."""
+
+    @property
+    def mends(self) -> bool:
+        """Whether the fix lets the lost tokens be read."""
+        return self.cause != _BELOW
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
@@ -153,10 +162,11 @@ class _Player:
     def play(self, row: Traffic, prompt: RecordedPrompt) -> None:
         route = self.routes[row.tenant, prompt.route]
         route.calls += 1
-        price = self._price(row.model, prompt.upstream)
         outline = outline_of_record(row)
         own = rules_for(prompt.cache or provider_of(outline), row.model)
         usage, scale = row.answer.usage, 1.0
+        tokens = outline.tokens if usage is None else usage.input
+        price = self._price(row.model, prompt.upstream, tokens)
         if usage is None:
             route.unknown += 1
         else:
@@ -185,6 +195,10 @@ class _Player:
             return
         weights = [(billed.uncached, 1.0), (billed.read, rules.read)]
         weights += [(tokens, _write(rules, ttl)) for ttl, tokens in billed.writes]
+        if not billed.read:
+            short = marked.tokens < rules.min_tokens
+            spent.unread[_BELOW if short else billed.why or "new"] += 1
+            spent.minimum = max(spent.minimum, rules.min_tokens)
         spent.read += round(scale * billed.read)
         spent.written += round(scale * sum(tokens for _, tokens in billed.writes))
         spent.add([(round(scale * tokens), weight) for tokens, weight in weights], price)
@@ -222,7 +236,8 @@ class _Breaks:
             named = (found.tenant, found.route, where, found.cause, found.told, found.fix)
             known = Break(*named, 0, 0, None)
         lost = round(found.lost_tokens * scale)
-        saving = None if price is None else lost * (1 - rules.read) * price
+        uncached = found.cause == _BELOW
+        saving = None if price is None or uncached else lost * (1 - rules.read) * price
         if known.saving_usd is not None or saving is not None:
             saving = (known.saving_usd or 0.0) + (saving or 0.0)
         self._kinds[kind] = known._replace(

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trivet.middleware.prefix_commands.report import Break, Report, Route, Spent
 from trivet.terminal import plain
+
+_WHY: Final = {
+    "no-mark": "without a breakpoint",
+    "new": "began like no earlier one",
+    "pending": "came before an earlier one's answer had begun",
+    "expired": "came after the earlier one had expired",
+    "look-back": "had no breakpoint that looks back so far",
+}
+"""Of `Billed.why`."""
 
 
 def render(made: Report) -> str:
@@ -40,9 +51,24 @@ def _route(tenant: str, name: str, route: Route) -> list[str]:
         _row("no cache", route.uncached),
     ]
     lines += [_row(provider, under) for provider, under in route.under.items()]
+    lines += [
+        f"  {provider} reads nothing: {_why(under)}."
+        for provider, under in route.under.items()
+        if not under.read and under.unread
+    ]
+    if spent.unpriced or route.uncached.unpriced:
+        count = max(spent.unpriced, route.uncached.unpriced)
+        lines.append(f"  {count:,} calls are not in USD: their model's price is not known.")
     if route.unknown:
         lines.append(f"  {route.unknown:,} calls did not report their usage.")
     return lines
+
+
+def _why(spent: Spent) -> str:
+    told = dict(_WHY, **{"below-minimum": f"below the minimum of {spent.minimum:,} tokens"})
+    return ", ".join(
+        f"{count:,} calls {told.get(why, why)}" for why, count in spent.unread.most_common()
+    )
 
 
 def _row(name: str, spent: Spent) -> str:
@@ -57,10 +83,11 @@ def _row(name: str, spent: Spent) -> str:
 
 
 def _break(number: int, one: Break) -> list[str]:
-    saves = "" if one.saving_usd is None else f", {one.saving_usd:,.4f} USD"
+    usd = "" if one.saving_usd is None else f", {one.saving_usd:,.4f} USD"
+    saves = f"a fix saves about {one.lost_tokens:,} tokens from being read anew{usd}"
+    shares = f"about {one.lost_tokens:,} tokens came again, in prompts too short for the cache"
     return [
         f"{number}. {one.tenant}, {one.route}: {one.place}: {one.told} ({one.cause})",
-        f"   {one.times:,} times; a fix saves about {one.lost_tokens:,} tokens from being read "
-        f"anew{saves}.",
+        f"   {one.times:,} times; {saves if one.mends else shares}.",
         f"   Fix: {one.fix}.",
     ]

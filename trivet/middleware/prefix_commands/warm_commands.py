@@ -23,9 +23,8 @@ import click
 @click.option(
     "--key-header",
     type=click.Choice(["authorization", "x-api-key", "api-key"]),
-    default="authorization",
-    show_default=True,
-    help="Where the callers send their key.",
+    help="Where the callers send their key.  [default: x-api-key for /v1/messages, else "
+    "authorization]",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
 @click.option("--again", is_flag=True, help="Send what earlier runs sent, too.")

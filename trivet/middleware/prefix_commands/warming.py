@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from trivet.errors import CacheError
-from trivet.messages import Usage
+from trivet.messages import Api, Usage
 from trivet.middleware.observe.pricing import Pricing
 from trivet.middleware.prefix_commands.warm_plan import PATHS, Warm, most_output
 from trivet.middleware.prefix_tier.usage_tap import UsageTap
@@ -31,6 +31,8 @@ _RETRIED: Final = frozenset({429, 503})
 _SAID: Final = 200
 """Bytes of a failed reply that are told."""
 _BEFORE: Final = "sent-before"
+_VERSION: Final = "2023-06-01"
+"""Of Anthropic's API: it refuses a request that names none."""
 
 
 @dataclass
@@ -126,8 +128,18 @@ class Deployment:
     keys: Mapping[str, str]
     """API key by tenant: nobody's requests are sent with another's."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    key_header: str = "authorization"
-    """Where the callers send their key: a stored answer may belong to that way of asking."""
+    key_header: str | None = None
+    """Where the callers send their key: a stored answer may belong to that way of asking. None: as
+    the SDK of the request's API does."""
+
+    def headers_for(self, api: Api, key: str) -> dict[str, str]:
+        """Those of a request to that API with a tenant's key."""
+        messages = api is Api.MESSAGES
+        named = self.key_header or ("x-api-key" if messages else "authorization")
+        made = {named: f"Bearer {key}" if named == "authorization" else key}
+        if messages:
+            made["anthropic-version"] = _VERSION
+        return {**made, **self.headers}
 
 
 class Warmer:
@@ -232,12 +244,10 @@ class Warmer:
             connection.connect()
         except OSError as error:
             raise CacheError(f"{self._deployment.url} cannot be reached ({error}).") from None
-        named = self._deployment.key_header
-        proof = f"Bearer {key}" if named == "authorization" else key
-        headers = {"content-type": "application/json", named: proof, "trivet-purpose": "warm"}
+        headers = {"content-type": "application/json", "trivet-purpose": "warm"}
         if one.route:
             headers["trivet-route"] = one.route
-        headers.update(self._deployment.headers)
+        headers.update(self._deployment.headers_for(one.api, key))
         try:
             target = parts.path.rstrip("/") + PATHS[one.api]
             connection.request("POST", target, one.body.encode(), headers)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from trivet import canonical
+from trivet.errors import RequestError
 from trivet.messages import Api
 from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.running.config import UpstreamConfig
@@ -16,6 +17,7 @@ from trivet.prefix.backends.base import Marked, PrefixBackend
 from trivet.prefix.markers.placement import place_breakpoints
 from trivet.prefix.markers.rules import rules_for
 from trivet.prefix.markers.stability import NOTHING_SEEN
+from trivet.prefix.prompts.extent import MOST_PARTS, crowded, crowded_text
 from trivet.prefix.prompts.native_outline import native_outline
 from trivet.prefix.prompts.outline import NativeApi, Outline, outline_of
 
@@ -40,10 +42,33 @@ def outline_for(asked: Asked, backend: PrefixBackend) -> Outline:
     if not (backend.takes_marks or asked.upstream.replicas):
         return Outline(asked.api, asked.model, ())
     body = _parsed(asked.body)
+    many = crowded_text(asked.body) or crowded(body)
+    if many and not asked.upstream.replicas:
+        return Outline(asked.api, asked.model, (), cut=True)
     if isinstance(asked.api, NativeApi):
-        return native_outline(asked.api, asked.model, body)
-    # On some paths it is the path that names the model.
-    return outline_of(asked.api, body)._replace(model=asked.model)
+        made = native_outline(asked.api, asked.model, body, MOST_PARTS)
+    else:
+        # On some paths it is the path that names the model.
+        made = outline_of(asked.api, body, MOST_PARTS)._replace(model=asked.model)
+    return made._replace(cut=made.cut or many)
+
+
+def readable_native(raw: bytes) -> bool:
+    """Whether a body that no dialect has read is a JSON object, and no crowded one. Blocking."""
+    if crowded_text(raw):
+        return False
+    try:
+        # The faster parser first: the strict one would take long for a crowded body.
+        quick = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        quick = None
+    if isinstance(quick, dict) and crowded(quick):
+        return False
+    try:
+        value = canonical.parse(raw)
+    except RequestError:
+        return False
+    return isinstance(value, dict) and not crowded(value)
 
 
 def marks_for(asked: Asked, outline: Outline, kind: str) -> tuple[Marked, ...]:

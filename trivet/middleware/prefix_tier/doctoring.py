@@ -9,6 +9,7 @@ it cannot keep up with is not looked at, and counted.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import queue
 import threading
@@ -20,9 +21,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from trivet.messages import Api
+from trivet.messages import Api, Usage
 from trivet.middleware.call import Call
-from trivet.middleware.prefix_tier.prompt_record import cache_of, outline_of_call, route_of_call
+from trivet.middleware.prefix_tier.prompt_record import cache_of, outline_as_sent, route_of_call
 from trivet.middleware.prefix_tier.shapes import Examined, shape_of
 from trivet.prefix.doctor.live import Doctor, Finding, Prompted
 from trivet.prefix.doctor.places import shown
@@ -42,6 +43,8 @@ _LONGEST_REST_S: Final = 60.0
 _LARGEST: Final = 2 << 20
 """Bytes of a body that is looked at: half a million tokens. To parse one holds the interpreter."""
 _CLOSE_S: Final = 5.0
+_PURGED: Final = 1_024
+"""Tenants whose last purge is remembered."""
 _ROUTES: Final = 1_024
 _WEIGHT: Final = 0.05
 """Of the newest call in a route's share of cached tokens."""
@@ -58,9 +61,21 @@ _log = structlog.get_logger("trivet.prefix")
 
 
 class _Job(NamedTuple):
-    call: Call
+    """What is kept of a call that waits: no more than its texts."""
+
+    api: Api
+    model: str
+    tenant: str
+    route: str
+    usage: Usage | None
+    raw: bytes
+    """As the caller wrote it."""
+    sent: bytes | None
+    kept: bool
+    """Whether texts may be kept."""
     now: float
     size: int
+    """Bytes of both texts."""
     loop: asyncio.AbstractEventLoop
     cache: str
     """Whose prefix cache stands behind the upstream; empty where that is not known."""
@@ -86,6 +101,8 @@ class Doctoring:
         """Tokens, those cached, calls not looked at, calls with tokens: what was not told yet."""
         self._shares: OrderedDict[_Route, float] = OrderedDict()
         self._forgotten: deque[str] = deque()
+        self._purged: OrderedDict[str, float] = OrderedDict()
+        """When tenants were forgotten: what was handed over before is not looked at, nor told."""
         self.examined: Callable[[Examined], None] = lambda one: None
         """Told of each prompt that was looked at, on the event loop."""
         self.failed = 0
@@ -111,8 +128,15 @@ class Doctoring:
 
     def _takes(self, call: Call) -> bool:
         """Have the call's prompt looked at, unless there is no time for it."""
-        size, waiting, now = len(call.request.forward), self._jobs.qsize(), time.monotonic()
-        if size > _LARGEST or waiting >= _JOBS or self._given - self._taken + size > _BYTES:
+        raw = call.body or call.request.forward
+        sent = None if call.sent is None or call.sent.body is raw else call.sent.body
+        size, waiting, now = len(raw) + len(sent or b""), self._jobs.qsize(), time.monotonic()
+        if (
+            len(raw) > _LARGEST
+            or _cut(call)
+            or waiting >= _JOBS
+            or self._given - self._taken + size > _BYTES
+        ):
             return False
         cache = cache_of(call)
         if not cache and (now < self._later or waiting >= _FEW):
@@ -120,7 +144,9 @@ class Doctoring:
         if self._closed.is_set():
             return False
         self._given += size
-        self._jobs.put(_Job(call, now, size, asyncio.get_running_loop(), cache))
+        named = (call.request.api, call.request.model, call.tenant, route_of_call(call))
+        texts = (call.note.usage, raw, sent, call.policy.prefix.keep_text)
+        self._jobs.put(_Job(*named, *texts, now, size, asyncio.get_running_loop(), cache))
         self._start()
         return True
 
@@ -128,6 +154,10 @@ class Doctoring:
         """Forget a tenant's prompts, before another one is looked at."""
         self._tell_uses()
         if self._thread is not None:
+            self._purged[tenant] = time.monotonic()
+            self._purged.move_to_end(tenant)
+            if len(self._purged) > _PURGED:
+                self._purged.popitem(last=False)
             self._forgotten.append(tenant)
             self._jobs.put("forget")
         for named in [one for one in self._shares if one[0] == tenant]:
@@ -167,6 +197,9 @@ class Doctoring:
                 self._doctor.forget(self._forgotten.popleft())
             if isinstance(job, str):
                 continue
+            if self._is_purged(job):
+                self._taken += job.size
+                continue
             began = time.thread_time()
             try:
                 found = self._see(job)
@@ -177,7 +210,7 @@ class Doctoring:
             self._taken += job.size
             if found is not None:
                 with suppress(RuntimeError):  # The loop has ended meanwhile.
-                    job.loop.call_soon_threadsafe(self._tell, found)
+                    job.loop.call_soon_threadsafe(self._tell, job, found)
             worked = time.thread_time() - began
             if not job.cache:
                 earliest = time.monotonic() - _AHEAD_S
@@ -186,23 +219,32 @@ class Doctoring:
             self._closed.wait(min(_LONGEST_REST_S, self._rest * worked))
 
     def _see(self, job: _Job) -> Finding | None:
-        call = job.call
-        outline, cache = outline_of_call(call), job.cache
-        route, kept = route_of_call(call), call.policy.prefix.keep_text
+        outline = outline_as_sent(job.api, job.raw, job.sent)
+        if outline.cut:
+            return None
         found = self._doctor.see(
             Prompted(
-                *(call.tenant, route, outline, call.note.usage, job.now),
-                rules_for(cache, call.request.model),
-                kept,
+                *(job.tenant, job.route, outline, job.usage, job.now),
+                rules_for(job.cache, job.model),
+                job.kept,
             )
         )
-        shape = shape_of(outline, cache, call.note.usage, found)
-        seen = Examined(call.tenant, route, shape, found, kept)
+        shape = shape_of(outline, job.cache, job.usage, found)
+        seen = Examined(job.tenant, job.route, shape, found, job.kept)
         with suppress(RuntimeError):  # The loop has ended meanwhile.
-            job.loop.call_soon_threadsafe(self.examined, seen)
+            job.loop.call_soon_threadsafe(self._show, job, seen)
         return found
 
-    def _tell(self, found: Finding) -> None:
+    def _is_purged(self, job: _Job) -> bool:
+        return job.now <= self._purged.get(job.tenant, -math.inf)
+
+    def _show(self, job: _Job, seen: Examined) -> None:
+        if not self._is_purged(job):
+            self.examined(seen)
+
+    def _tell(self, job: _Job, found: Finding) -> None:
+        if self._is_purged(job):
+            return
         self._tell_uses()
         event: Event = PrefixBreak(
             tenant=found.tenant,
@@ -223,3 +265,9 @@ class Doctoring:
         self.failed += 1
         if self.failed & (self.failed - 1) == 0:  # The 1st, 2nd, 4th, 8th, ...
             _log.warning("prefix-doctor-failed", error=type(error).__name__, lost=self.failed)
+
+
+def _cut(call: Call) -> bool:
+    """Whether it is known that the prompt has more parts than are looked at."""
+    outline = None if call.sent is None else call.sent.outline
+    return outline is not None and outline.cut

@@ -73,12 +73,13 @@ class _Kept:
 
 class KeepWarm:
     """Of one process, on one event loop. `ping` sends one and says whether it was answered;
-    `price` is US dollars for one uncached token of a model at an upstream, None if not known."""
+    `price` is US dollars for one uncached token of a model at an upstream, by the tokens of the
+    whole prompt; None if not known."""
 
     def __init__(
         self,
         ping: Callable[[Warm], Awaitable[bool]],
-        price: Callable[[str, str], float | None],
+        price: Callable[[str, str, int], float | None],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         observer: Observer = ignore,
@@ -168,7 +169,7 @@ class KeepWarm:
         return found.pings > 0
 
     async def _sent(self, warm: Warm) -> Reason:
-        price = self._price(warm.model, warm.upstream.name)
+        price = self._price(warm.model, warm.upstream.name, warm.tokens + warm.rest)
         if price is None:
             return "no-price"
         cost = price * warm.tokens * _cost(warm)

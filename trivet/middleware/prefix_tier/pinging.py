@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from trivet.messages import Api, Usage
+from trivet.messages import Api
 from trivet.middleware.call import Call
 from trivet.middleware.observe.pricing import Pricing
 from trivet.middleware.prefix_tier.keep_warm import KeepWarm, Warm
@@ -23,7 +23,6 @@ ToWarm = Warm | NotWarm | None
 if TYPE_CHECKING:
     from trivet.middleware.prefix_tier.tier import Sent
 
-_MILLION: Final = 1_000_000
 _FAILED: Final = 400
 _OF_ONE_REQUEST: Final = frozenset({b"idempotency-key", b"accept"})
 """Headers that a ping does not have in common with the request before it."""
@@ -65,12 +64,7 @@ def keep_warm_of(
     client: UpstreamClient, metering: Metering, pricing: Pricing, observer: Observer = ignore
 ) -> KeepWarm:
     """Sends pings past the tiers, and bills them as the cache's own cost."""
-
-    def price(model: str, upstream: str) -> float | None:
-        million = pricing.price(model, upstream, Usage(_MILLION, 0))
-        return None if million is None else million / _MILLION
-
-    return KeepWarm(_pinger(client, metering), price, observer=observer)
+    return KeepWarm(_pinger(client, metering), pricing.input_price, observer=observer)
 
 
 def _pinger(client: UpstreamClient, metering: Metering) -> Callable[[Warm], Awaitable[bool]]:

@@ -70,7 +70,7 @@ class Placing:
         if not backend.takes_marks:
             return NOWHERE
         rules = rules_for(backend.kind, asked.model)
-        if not rules.max_marks or not outline.parts:
+        if not rules.max_marks or not outline.parts or outline.cut:
             return NOWHERE
         now = self._clock()
         route = f"{asked.upstream.name}\n{asked.route}\n{asked.policy.epoch}"

@@ -17,13 +17,13 @@ from trivet.prefix.backends.base import Marked
 from trivet.prefix.backends.registry import backend_of
 from trivet.prefix.doctor.fingerprint import Fingerprint, Looks, Maker, Piece, Span, Trait
 from trivet.prefix.markers.placement import as_sent
+from trivet.prefix.prompts.extent import MOST_PARTS, crowded
 from trivet.prefix.prompts.outline import Level, Mark, Outline, Part, Setting, outline_of
 
 _MOST_SPANS: Final = 32
 _MOST_BODY: Final = 1 << 20
 _KNOWN: Final = 4_096
 _LARGEST: Final = 4 << 20
-_PARTS: Final = 4_096
 _PROMPTS: Final = frozenset({Api.CHAT, Api.RESPONSES, Api.COMPLETIONS, Api.MESSAGES})
 
 
@@ -45,7 +45,7 @@ class PromptRecorder:
         if len(call.request.forward) > _LARGEST:
             return None
         outline = outline_of_call(call)
-        if len(outline.parts) > _PARTS:
+        if outline.cut:
             return None
         made = self._maker.make(outline)
         self._learn(made)
@@ -93,11 +93,20 @@ def cache_of(call: Call) -> str:
 
 def outline_of_call(call: Call) -> Outline:
     """The prompt as the caller wrote it, with the breakpoints with which it was sent."""
-    raw = call.body or call.request.forward
-    outline = outline_of(call.request.api, _parsed(raw))
-    if call.sent is None or call.sent.body is raw:
+    sent = None if call.sent is None else call.sent.body
+    return outline_as_sent(call.request.api, call.body or call.request.forward, sent)
+
+
+def outline_as_sent(api: Api, raw: bytes, body: bytes | None) -> Outline:
+    """The prompt `raw`, with the breakpoints of the `body` that was sent; without parts where it
+    has more than are looked at."""
+    parsed = _parsed(raw)
+    if crowded(parsed):
+        return Outline(api, str(parsed.get("model", "")), (), cut=True)
+    outline = outline_of(api, parsed, MOST_PARTS)
+    if body is None or body is raw:
         return outline
-    sent = outline_of(call.request.api, _parsed(call.sent.body))
+    sent = outline_of(api, _parsed(body), MOST_PARTS)
     if len(sent.parts) != len(outline.parts):
         return sent
     pairs = zip(outline.parts, sent.parts, strict=True)

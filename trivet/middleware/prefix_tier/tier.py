@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from trivet import canonical
-from trivet.errors import RequestError, UpstreamError
+from trivet.errors import UpstreamError
 from trivet.messages import Api
 from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.call import Call
 from trivet.middleware.fleets.way import Way
-from trivet.middleware.prefix_tier.asks import Asked, outline_for, signed_by_aws
+from trivet.middleware.prefix_tier.asks import Asked, outline_for, readable_native, signed_by_aws
 from trivet.middleware.prefix_tier.fan_out import FanOut
 from trivet.middleware.prefix_tier.keep_warm import KeepWarm
 from trivet.middleware.prefix_tier.pinging import warm_of
@@ -37,15 +36,15 @@ from trivet.prefix.backends.base import SERVER_HEADERS, Ask, PrefixBackend, Prep
 from trivet.prefix.backends.last_resort import caching_off
 from trivet.prefix.backends.registry import backend_of
 from trivet.prefix.pool.hashing import tenant_salt
+from trivet.prefix.prompts.extent import MOST_PARTS, brief
 from trivet.prefix.prompts.outline import Outline
 from trivet.prefix.routing.affinity import steps_of
 from trivet.telemetry import Observer, PrefixFailed, ignore
 
-_LARGE: Final = 1 << 17
-"""Bytes from which a body is worked on in a thread."""
 _FAILED: Final = 400
 _PROXY: Final = "(proxy)"
 """Whose requests those of the proxy itself are; no tenant has brackets in its name."""
+_CROWDED: Final = f"no breakpoints: the prompt has more than {MOST_PARTS:,} parts"
 _OFF: Final = PrefixPolicy(enabled=False)
 
 
@@ -128,16 +127,14 @@ class Prefixes:
 
     async def prepare(self, asked: Asked) -> Sent:
         """What is sent in place of `asked`. Raises `UpstreamError` 400 where tenants would meet."""
-        if len(asked.body) < _LARGE:
+        if brief(asked.body):
             return self._prepare(asked)
         return await asyncio.to_thread(self._prepare, asked)
 
     async def prepare_native(self, asked: Asked) -> Sent:
-        """The same for a body that nobody has read yet; what is no JSON object goes as it came."""
-        try:
-            readable = isinstance(await asyncio.to_thread(canonical.parse, asked.body), dict)
-        except RequestError:
-            readable = False
+        """The same for a body that nobody has read yet; what is no JSON object, or holds more than
+        is looked at, goes as it came: at an API of a provider nothing in it keeps tenants apart."""
+        readable = await asyncio.to_thread(readable_native, asked.body)
         return await self.prepare(asked) if readable else Sent(asked.body, asked.headers)
 
     async def fan_out(
@@ -201,6 +198,8 @@ class Prefixes:
             ask = self._ask_of(asked, backend, outline, salt)._replace(marks=placed.marks)
             prepared = backend.prepare(ask)
             placed = self._placing.sent(placed, prepared)
+            if outline.cut:
+                prepared = prepared._replace(notes=(*prepared.notes, _CROWDED))
         except Exception as error:
             # A cache in trouble costs caching, not the call.
             return self._without(asked, backend, error)

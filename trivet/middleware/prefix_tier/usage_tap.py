@@ -2,33 +2,33 @@
 
 A tap keeps the beginning and the end of a body, never more than 64 KiB of it, and looks at them
 when the body has ended. Most answers fit, and are parsed; of longer ones the usage is looked for
-at both ends, which is where every API that is known here has it. JSON inside a JSON string has
-its quotes escaped, so what a model says is never taken for usage.
+at both ends, which is where every API that is known here has it, among the members that are the
+API's own (`answer_ends`): what a model says and the arguments of its tool calls lie deeper.
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from json import JSONDecoder
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from trivet.messages import Usage
 from trivet.middleware.dialects.sse import Splitter, data_of
-from trivet.prefix.backends.usage import StreamUsage, usage_of
+from trivet.middleware.prefix_tier.answer_ends import (
+    framed_payloads,
+    members_of_head,
+    members_of_tail,
+)
+from trivet.prefix.backends.usage import StreamUsage
 from trivet.prefix.markers.money import sound
 
 _HEAD: Final = 16 << 10
 _TAIL: Final = 48 << 10
 _MOST_TOKENS: Final = 1 << 31
-_USAGE: Final = re.compile(rb'"(usage|usageMetadata|usage_metadata)"\s*:\s*(?=\{)')
-_MODEL: Final = re.compile(rb'"(?:model|modelVersion)"\s*:\s*"([^"\\]{1,256})"')
-_COUNT: Final = re.compile(r"(?:_tokens|Tokens|_token_count|TokenCount)$")
-_DECODE: Final = JSONDecoder().raw_decode
-_TRIES: Final = 8
+_LONGEST_NAME: Final = 256
+_BINARY: Final = "application/vnd.amazon.eventstream"
 _STREAM: Final = "text/event-stream"
 
 
@@ -76,72 +76,84 @@ class UsageTap:
     def told(self) -> Told:
         """What the body said, as far as it came. Raises nothing."""
         head, tail = b"".join(self._head), b"".join(self._tail)
-        text = head + tail
-        found: Usage | None = None
-        if self._size == len(text):
-            found = _streamed(text) if self._media == _STREAM else _whole(text)
-        found = found or _sought(head, tail)
-        model = _MODEL.search(head) or _MODEL.search(tail)
-        named = model[1].decode("utf-8", "replace") if model else ""
-        return Told(found if found is not None and _credible(found) else None, named)
+        whole = self._size == len(head) + len(tail)
+        ends = (head + tail,) if whole else (head, tail)
+        answer = _Answer()
+        if self._media == _STREAM:
+            _read_stream(answer, *ends)
+        elif self._media == _BINARY:
+            for payload in (one for end in ends for one in framed_payloads(end)):
+                answer.feed(payload)
+        elif whole:
+            _read_whole(answer, *ends)
+        else:
+            answer.feed(members_of_head(head))
+            answer.feed(members_of_tail(tail))
+        return answer.told()
 
 
-def _credible(usage: Usage) -> bool:
-    return max(usage) < _MOST_TOKENS and sound(usage)
+class _Answer:
+    """What is known of an answer, told its events in order."""
+
+    def __init__(self) -> None:
+        self._stream = StreamUsage()
+        self._model = ""
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        """One event, or the whole answer."""
+        self._stream.feed(event)
+        if not self._model:
+            within = (event, event.get("message"), event.get("response"))
+            named = (
+                one.get(name)
+                for one in within
+                if isinstance(one, Mapping)
+                for name in ("model", "modelVersion")
+            )
+            fits = (one for one in named if isinstance(one, str) and len(one) <= _LONGEST_NAME)
+            self._model = next(fits, "")
+
+    def told(self) -> Told:
+        usage = self._stream.usage()
+        credible = usage is not None and max(usage) < _MOST_TOKENS and sound(usage)
+        return Told(usage if credible else None, self._model)
 
 
-def _whole(text: bytes) -> Usage | None:
-    """Usage of a JSON answer, or of a JSON array of a stream's events (Gemini without `alt`)."""
-    if b'"usage' not in text:
-        return None
+def _read_whole(answer: _Answer, text: bytes) -> None:
+    """A JSON answer, or a JSON array of a stream's events (Gemini without `alt`)."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
-        return None
-    if isinstance(value, Mapping):
-        return usage_of(value)
-    stream = StreamUsage()
-    for event in value if isinstance(value, list) else ():
+        # It broke off: an end that is missing says nothing.
+        answer.feed(members_of_head(text))
+        return
+    for event in value if isinstance(value, list) else (value,):
         if isinstance(event, Mapping):
-            stream.feed(event)
-    return stream.usage()
+            answer.feed(event)
 
 
-def _streamed(text: bytes) -> Usage | None:
-    stream = StreamUsage()
+def _read_stream(answer: _Answer, head: bytes, tail: bytes = b"") -> None:
     # What has no blank line behind it was cut off.
-    for event in Splitter().push(text):
-        if _USAGE.search(event) is None:
+    _feed(answer, map(data_of, Splitter().push(head)))
+    if not tail:
+        return
+    first, *others = Splitter().push(tail) or [b""]
+    if (data := data_of(first)) and data.startswith(b"{"):
+        others.insert(0, first)
+    else:
+        # The event that ends a Responses stream holds the whole answer in one object more.
+        answer.feed(members_of_tail(first, within=1))
+        answer.feed(members_of_tail(first))
+    _feed(answer, map(data_of, others))
+
+
+def _feed(answer: _Answer, texts: Iterator[bytes | None]) -> None:
+    for text in texts:
+        if text is None or not any(name in text for name in (b'"usage', b'"model')):
             continue
         try:
-            value = orjson.loads(data_of(event) or b"null")
+            value = orjson.loads(text)
         except orjson.JSONDecodeError:
             continue
         if isinstance(value, Mapping):
-            stream.feed(value)
-    return stream.usage()
-
-
-def _sought(head: bytes, tail: bytes) -> Usage | None:
-    """Usage out of the two ends of a body: what the end says over what the beginning says."""
-    first = next(_objects(_USAGE.finditer(head), head), None)
-    places = list(_USAGE.finditer(tail or head))[-_TRIES:]
-    last = next(_objects(reversed(places), tail or head), None)
-    merged = {**(first or {}), **{name: one for name, one in (last or {}).items() if one}}
-    return _usage_in(merged) if merged else None
-
-
-def _objects(places: Iterator[re.Match[bytes]], text: bytes) -> Iterator[dict[str, Any]]:
-    for place in places:
-        cut = text[place.end() : place.end() + 4096].decode("utf-8", "replace")
-        try:
-            value, _ = _DECODE(cut)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict) and any(_COUNT.search(name) for name in value):
-            yield value
-
-
-def _usage_in(value: Mapping[str, Any]) -> Usage | None:
-    gemini = "promptTokenCount" in value or "prompt_token_count" in value
-    return usage_of({"usageMetadata" if gemini else "usage": value})
+            answer.feed(value)

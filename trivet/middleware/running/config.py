@@ -258,8 +258,9 @@ class ServerConfig(Section):
     )
     traffic_log: Path | None = Field(
         default=None,
-        description="Where requests of tenants with `semantic.record` are recorded, for `trivet "
-        "eval replay`; traffic.jsonl in the state directory when absent.",
+        description="Where requests of tenants with `semantic.record` or `prefix.record` are "
+        "recorded, for `trivet eval replay`, `trivet prefix report` and `plan`, and `trivet warm`; "
+        "traffic.jsonl in the state directory when absent.",
     )
 
     @field_validator("upstreams")

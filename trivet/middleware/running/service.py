@@ -195,6 +195,7 @@ async def _open(
     stack.push_async_callback(probes.close)
     prefixes.unsafe, prefixes.unverified = probes.unsafe, probes.unverified
     operations.prefixes = lambda: (*fleets.components(), *probes.components())
+    explainer.doubt = probes.doubt
     probes.start()
     semantics = _semantics(
         config, secret, seal, (source, tier, observer), (collapser, metering, routing)

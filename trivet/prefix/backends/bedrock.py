@@ -42,10 +42,12 @@ class BedrockBackend:
         draft = Draft(ask)
         if isinstance(ask.api, Api):
             draft.drop((*SERVER_FIELDS, *OPENAI_FIELDS), "the API refuses it")
-            if ask.api is Api.MESSAGES:
+            if ask.api is Api.MESSAGES and rules_for(self.kind, ask.model).max_marks:
                 translate(draft)
                 if draft.marks == 0:
                     set_breakpoints(draft, ask.marks)
+            elif ask.api is Api.MESSAGES:
+                draft.unmark("prompt_cache_breakpoint", "this model takes no breakpoints")
             return draft.done()
         _set_points(draft)
         return draft.done()
@@ -53,7 +55,8 @@ class BedrockBackend:
 
 def takes_points(model: str) -> bool:
     """Whether the model takes cache points: others answer 400 to one."""
-    return "claude" in model or bool(rules_for("bedrock", model).model)
+    rules = rules_for("bedrock", model)
+    return rules.max_marks > 0 and ("claude" in model or bool(rules.model))
 
 
 def _set_points(draft: Draft) -> None:

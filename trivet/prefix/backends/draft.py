@@ -10,6 +10,7 @@ import orjson
 
 from trivet.canonical import digest, parse
 from trivet.prefix.backends.base import Ask, Prepared
+from trivet.prefix.prompts.extent import crowded, crowded_text
 from trivet.prefix.prompts.json_text import may_name
 from trivet.prefix.prompts.outline import Place
 from trivet.prefix.prompts.splice import Splice, appended
@@ -32,6 +33,11 @@ class Draft:
         """The text that edits are made on."""
         return Splice(self.ask.raw)
 
+    @cached_property
+    def crowded(self) -> bool:
+        """Whether it holds more than is looked at."""
+        return crowded_text(self.ask.raw) or crowded(self.body)
+
     def note(self, what: str) -> None:
         """Say what was done and why."""
         self._notes.append(what)
@@ -47,13 +53,14 @@ class Draft:
         """Set a top-level field over whatever the caller sent."""
         if name in self.body:
             self.text.put(name, value)
+            note += "" if "caller" in note else ", in place of the caller's"
         else:
             self._added[name] = value
         self.note(note)
 
     def marked(self, name: str) -> list[Place]:
-        """The places of the objects that have the marker `name`."""
-        if not may_name(self.ask.raw, name):
+        """The places of the objects that have the marker `name`; none in a crowded body."""
+        if not may_name(self.ask.raw, name) or self.crowded:
             return []
         return [place for place in _places(self.text) if self.text.has(place, name)]
 

@@ -55,6 +55,7 @@ def _inside(old: Looks, new: Looks) -> int:
 
 
 def _lost(old: Fingerprint, new: Fingerprint, where: Difference, inside: int) -> int:
+    """At most what the newer prompt has behind the break."""
     at = where.at
     theirs = Counter(part.looks.digest for part in old.parts[at:])
     lost = 0
@@ -65,8 +66,8 @@ def _lost(old: Fingerprint, new: Fingerprint, where: Difference, inside: int) ->
     if where.what == "part" and _near(old.parts[at].looks, new.parts[at].looks):
         lost += new.parts[at].tokens - inside
     if not lost and _same_conversation(old, new, where):
-        lost = min(_tokens(old, at, len(old.parts)), _tokens(new, at, len(new.parts)))
-    return lost
+        lost = _tokens(old, at, len(old.parts))
+    return min(lost, _tokens(new, at, len(new.parts)) - inside)
 
 
 def _near(old: Looks, new: Looks) -> bool:

@@ -75,8 +75,9 @@ def unread(old: Outline, new: Outline, where: Divergence | None, rules: CacheRul
 
 def lost_tokens(old: Outline, new: Outline) -> int:
     """Estimated tokens that both have behind the place where they part: what a fix lets be read."""
-    maker = Maker(_KEY)
-    return kin_of(maker.make(old), maker.make(new)).lost
+    maker, where = Maker(_KEY), common_prefix(old, new)
+    shared = 0 if where is None else where.shared_tokens
+    return min(kin_of(maker.make(old), maker.make(new)).lost, new.tokens - shared)
 
 
 def warnings(outline: Outline) -> list[Warned]:

@@ -25,6 +25,9 @@ from trivet.prefix.prompts.outline import Level, Mark, Outline, Part
 
 NONE: Final = "no breakpoints"
 AUTO: Final = "Trivet, lifetimes by the gaps"
+SHORTER: Final = "Trivet, the shorter lifetime"
+LONGER: Final = "Trivet, the longer lifetime"
+SYSTEM: Final = "the system prompt only"
 _ENOUGH: Final = 4
 
 
@@ -114,6 +117,8 @@ class Plan(NamedTuple):
     """The cheapest first; of equals what Trivet does unasked, and no breakpoints last."""
     models: tuple[Models, ...]
     takes_marks: bool
+    unpriced: int = 0
+    """Calls whose price is not known: they are in no sum of dollars."""
 
 
 def plan(calls: Sequence[Asked], provider: str) -> Plan:
@@ -132,6 +137,7 @@ def plan(calls: Sequence[Asked], provider: str) -> Plan:
         tuple(sorted(ways, key=_order)),
         _models(calls, provider),
         len(ways) > 1,
+        len(calls) - len(priced),
     )
 
 
@@ -166,7 +172,7 @@ def _ways(calls: Sequence[Asked], provider: str) -> list[tuple[str, Marker]]:
     if any(one.outline.marks for one in calls):
         found.append(("the breakpoints that were sent", lambda asked, rules: asked.outline))
     found += [
-        ("the system prompt only", _system_only),
+        (SYSTEM, _system_only),
         *((name, _Ours(policy)) for name, policy in _POLICIES),
     ]
     if provider != "openai":
@@ -179,8 +185,8 @@ def _ways(calls: Sequence[Asked], provider: str) -> list[tuple[str, Marker]]:
 
 _POLICIES: Final = (
     (AUTO, PrefixPolicy()),
-    ("Trivet, the shorter lifetime", PrefixPolicy(ttl="5m")),
-    ("Trivet, the longer lifetime", PrefixPolicy(ttl="1h")),
+    (SHORTER, PrefixPolicy(ttl="5m")),
+    (LONGER, PrefixPolicy(ttl="1h")),
 )
 
 

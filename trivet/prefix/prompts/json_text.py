@@ -43,7 +43,7 @@ class JsonText:
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
-        self._masked = _without_escapes(raw)
+        self._masked = without_escapes(raw)
         self._items: dict[int, list[Item]] = {}
         self._named: dict[int, dict[str | int, Item]] = {}
         self.root = self._space(0)
@@ -116,7 +116,7 @@ class JsonText:
         return found.end() if found else at
 
 
-def _without_escapes(raw: bytes) -> bytes:
+def without_escapes(raw: bytes) -> bytes:
     """The text, as long as before, with a quote at the ends of its strings only."""
     if b"\\" not in raw:
         return raw

@@ -8,6 +8,7 @@ a block of its own in Converse: here it is the mark of the block before it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from trivet.canonical import dump
@@ -25,10 +26,14 @@ _KINDS: Final = {
 }
 
 
-def native_outline(api: NativeApi, model: str, body: Mapping[str, Any]) -> Outline:
-    """The outline of a native body, parsed with its key order kept. Never raises."""
+def native_outline(
+    api: NativeApi, model: str, body: Mapping[str, Any], most: int | None = None
+) -> Outline:
+    """The outline of a native body, parsed with its key order kept: its first `most` parts. Never
+    raises."""
     made = _converse(body) if api is NativeApi.CONVERSE else _generate(body)
-    return Outline(api, model, tuple(made))
+    parts = tuple(islice(made, most))
+    return Outline(api, model, parts, cut=most is not None and next(made, None) is not None)
 
 
 def _converse(body: Mapping[str, Any]) -> Iterator[Part]:
@@ -59,18 +64,21 @@ def _said(message: Any, name: str) -> tuple[str, Any]:
 
 
 def _blocks(level: Level, place: Place, role: str, blocks: Any) -> Iterator[Part]:
-    made: list[Part] = []
+    held: Part | None = None
     for index, block in enumerate(_list(blocks)):
         point = _at(block, "cachePoint")
-        if point is not None and made:
+        if point is not None and held is not None:
             ttl = _at(point, "ttl")
-            made[-1] = made[-1]._replace(mark=Mark(ttl if isinstance(ttl, str) else ""))
+            held = held._replace(mark=Mark(ttl if isinstance(ttl, str) else ""))
             continue
+        if held is not None:
+            yield held
         kind = "tool" if level is Level.TOOLS else _kind(block)
         content = dump(block)
         tokens = estimate_tokens(kind, content)
-        made.append(Part(level, (*place, index), kind, role, content, tokens))
-    yield from made
+        held = Part(level, (*place, index), kind, role, content, tokens)
+    if held is not None:
+        yield held
 
 
 def _kind(block: Any) -> str:

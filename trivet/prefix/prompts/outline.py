@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trivet.canonical import digest, dump
@@ -83,6 +84,8 @@ class Outline(NamedTuple):
     """`prompt_cache_options.ttl` (OpenAI) as written: of the breakpoints that name none."""
     retention: str = ""
     """`prompt_cache_retention` (OpenAI) as written."""
+    cut: bool = False
+    """Whether there are more parts than these."""
 
     @property
     def tokens(self) -> int:
@@ -99,16 +102,19 @@ MARKERS: Final = frozenset({"cache_control", "prompt_cache_breakpoint"})
 """Fields of a block that ask for caching and are no content."""
 
 
-def outline_of(api: Api, body: Mapping[str, Any]) -> Outline:
-    """The outline of a body of the OpenAI or Anthropic APIs, parsed with its key order kept.
+def outline_of(api: Api, body: Mapping[str, Any], most: int | None = None) -> Outline:
+    """The outline of a body of the OpenAI or Anthropic APIs, parsed with its key order kept: its
+    first `most` parts.
 
     Never raises: what has another shape than documented becomes a part of its own type, so that
     two different prompts differ in their outlines too.
     """
     settings = _settings(api, body)
-    parts = tuple(_PARTS.get(api, _no_parts)(body))
+    walked = _PARTS.get(api, _no_parts)(body)
+    parts = tuple(islice(walked, most))
+    cut = most is not None and next(walked, None) is not None
     asked = _cache_options(body)
-    return Outline(api, str(body.get("model", "")), parts, settings, _mark(body), *asked)
+    return Outline(api, str(body.get("model", "")), parts, settings, _mark(body), *asked, cut)
 
 
 def chain(outline: Outline) -> tuple[bytes, ...]:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-State = Literal["isolated", "leaks", "silent", "failed"]
-"""`silent`: what it would have to tell is not told, so nothing is known."""
+State = Literal["isolated", "leaks", "unverified", "failed"]
+"""`unverified`: what it would have to tell is not told, so nothing is known; `failed`: it could not
+be asked, so neither is anything, and it has to be asked again."""
 
 SIZES: Final = (2400, 800, 12_000)
 """Characters of the prompts, tried in this order: for short contexts and for large blocks."""
@@ -82,10 +83,10 @@ def verdict(kind: str, seen: Seen, *, between: bool = False) -> Verdict:
         )
     if seen.same is None or (seen.other is None and kept(seen.same)):
         untold = "it does not tell how many tokens were cached: " + _tell(kind)
-        return Verdict("silent", untold, disturbed=between)
+        return Verdict("unverified", untold, disturbed=between)
     if not kept(seen.same):
         return Verdict(
-            "silent",
+            "unverified",
             "nothing was cached of a prompt that came twice: "
             + _CACHES.get(kind, "is caching on?"),
             disturbed=True,
