@@ -95,7 +95,7 @@ def client(
     control: FakeControl | None = None,
     *,
     key: str | None = SHA256,
-    peer: tuple[str, int] | None = REMOTE,
+    peer: tuple[str, int] = REMOTE,
     host: str = "admin.example",
 ) -> httpx2.AsyncClient:
     app = AdminApp(control or FakeControl(), key)
