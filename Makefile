@@ -28,9 +28,9 @@ demo: $(VENV)/.demo-installed ## Start a real model and the proxy, and send a sc
 	@$(BIN)/python examples/run_demo.py --port $(PORT) --engine-port $(ENGINE_PORT) $(DEMO_ARGS)
 
 test: $(VENV)/.dev-installed redis $(NODE)/node_modules/.package-lock.json ## Run all tests
-	$(call say,Running the tests: four at a time)
+	$(call say,Running the tests: three at a time)
 	@trap 'exit 130' INT; failed=0; \
-	$(BIN)/python -m pytest -n 4 --dist loadfile -m 'not alone and not waits and not long' $(PYTEST_ARGS) || failed=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m 'not alone and not waits and not long' $(PYTEST_ARGS) || failed=$$?; \
 	printf '==> %s\n' 'Running the tests that mostly wait: three at a time'; \
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'waits and not alone and not long' $(PYTEST_ARGS) || failed=$$?; \
 	printf '==> %s\n' 'Running the tests that have to be alone'; \

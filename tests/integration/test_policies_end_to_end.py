@@ -216,7 +216,7 @@ def test_an_answer_that_was_purged_while_it_was_made_is_not_said_to_be_stored(
     proxy = start("--store", url, "--workers", str(workers), acme=policy("acme", ACME))
     assert proxy.mock is not None
     with ThreadPoolExecutor(1) as pool:
-        slow = in_baggage("delay=1500")
+        slow = in_baggage("delay=4000")
         asked = pool.submit(proxy.chat, "purged", trivet_tag="doc-1", baggage=slow)
         await_calls(proxy.mock, 1)
         assert purge(proxy, "--tenant", "acme", "--tag", "doc-1") == 0

@@ -48,6 +48,20 @@ def test_what_the_app_logs_by_way_of_structlog_stays_as_it_was(
     assert "unnamed" in out
 
 
+def test_a_handler_that_hands_lines_back_to_structlog_hears_each_once() -> None:
+    heard = []
+
+    class Back(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+            structlog.get_logger("trivet").warning("again")
+
+    tell_through_logging()
+    logging.getLogger().addHandler(Back())
+    structlog.get_logger("trivet").warning("once")
+    assert heard == ["once"]
+
+
 def test_an_app_that_configured_structlog_keeps_its_configuration() -> None:
     structlog.configure(processors=[])
     tell_through_logging()

@@ -7,6 +7,7 @@ print to standard output, which belongs to the app.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ import structlog
 
 _LEVELS: Final = {"warn": "warning", "exception": "error", "fatal": "critical"}
 _NAME: Final = "trivet"
+_inside: Final = threading.local()
+"""`line` is true within a line of this thread's: a handler of the app's may hand what `logging`
+gets back to structlog, and the line would go round."""
 
 
 class _Ours:
@@ -45,5 +49,10 @@ def _forward(logger: Any, method: str, event: MutableMapping[str, Any]) -> Mutab
         return event
     level = getattr(logging, _LEVELS.get(method, method).upper(), logging.INFO)
     told = " ".join(f"{name}={value!r}" for name, value in event.items() if name != "event")
-    logging.getLogger(_NAME).log(level, "%s", f"{event.get('event', '')} {told}".strip())
+    if not getattr(_inside, "line", False):
+        _inside.line = True
+        try:
+            logging.getLogger(_NAME).log(level, "%s", f"{event.get('event', '')} {told}".strip())
+        finally:
+            _inside.line = False
     raise structlog.DropEvent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
@@ -29,6 +30,8 @@ from trivet.middleware.running.stores import shown_url, store_url
 
 _CONNECT_S, _ANSWER_S = 2.0, 3.0
 _PROBE_MS = 5000
+_LOOKS = 5
+"""The quickest counts: the others waited for something else than the way."""
 _LOOK = """
 local t, marks = redis.call('TIME'), redis.call('ZRANGE', KEYS[1], -16, -1, 'WITHSCORES')
 return {t[1], t[2], unpack(marks)}
@@ -113,10 +116,13 @@ async def _redis(url: str, shown: str) -> StoreFacts:
         async with translated():
             # The first one connects, and learns a cluster's nodes.
             await link.execute("EVAL", _LOOK, 1, MARKS)
-            began, asked = time.time(), time.monotonic()
-            told = await link.execute("EVAL", _LOOK, 1, MARKS)
-            took = time.monotonic() - asked
-            ahead = int(told[0]) + int(told[1]) / 1e6 - began - took / 2
+            took = math.inf
+            for _ in range(_LOOKS):
+                began, asked = time.time(), time.monotonic()
+                said = await link.execute("EVAL", _LOOK, 1, MARKS)
+                if (needed := time.monotonic() - asked) < took:
+                    told, took = said, needed
+                    ahead = int(told[0]) + int(told[1]) / 1e6 - began - took / 2
         seen = RedisFacts(
             version=await _info(link, "server", r"redis_version\W+([\w.]+)"),
             evicts=await _info(link, "memory", r"maxmemory_policy\W+(allkeys-\w+)"),
