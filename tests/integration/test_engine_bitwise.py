@@ -127,8 +127,13 @@ def smollm2_prompts() -> list[list[int]]:
     ]
 
 
+EACH_TIME = ("gemma3", "gpt2", "llama", "mistral")
+"""One of each kind of attention and of positions; the others run with `make test-long`."""
 CASES = [
-    *((name, torch.float32) for name in sorted(tiny_models.CONFIGS)),
+    *(
+        pytest.param(name, torch.float32, marks=() if name in EACH_TIME else pytest.mark.long)
+        for name in sorted(tiny_models.CONFIGS)
+    ),
     ("llama", torch.bfloat16),
 ]
 
