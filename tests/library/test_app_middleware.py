@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trivet.errors import ConfigError
-from trivet.library.exchange import App, BrokenOff, Exchange, Message, Receive, Scope, Send
+from trivet.library.exchange import App, BrokenOffError, Exchange, Message, Receive, Scope, Send
 from trivet.library.middleware import TrivetMiddleware
 from trivet.middleware.status import parse
 
@@ -270,7 +270,7 @@ async def test_a_stream_that_the_app_breaks_off_is_broken_off_and_not_stored() -
     for _ in range(2):
         exchange = Exchange(wrapped, scope_of(), body_of(stream=True))
         await exchange.head(5)
-        with pytest.raises(BrokenOff):
+        with pytest.raises(BrokenOffError):
             await rest(exchange)
     assert len(app.scopes) == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trivet.library.exchange import BrokenOff, Exchange, Receive, Scope, Send
+from trivet.library.exchange import BrokenOffError, Exchange, Receive, Scope, Send
 
 START = {"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]}
 
@@ -105,7 +105,7 @@ async def test_an_app_that_ends_early_breaks_off() -> None:
     exchange = Exchange(app, {}, b"")
     await exchange.head()
     assert await exchange.some() == b"half"
-    with pytest.raises(BrokenOff) as caught:
+    with pytest.raises(BrokenOffError) as caught:
         await exchange.some()
     assert caught.value.__cause__ is None
 
@@ -114,7 +114,7 @@ async def test_what_the_app_raises_before_its_answer_is_the_cause() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise ValueError("boom")
 
-    with pytest.raises(BrokenOff) as caught:
+    with pytest.raises(BrokenOffError) as caught:
         await Exchange(app, {}, b"").head()
     assert isinstance(caught.value.__cause__, ValueError)
 

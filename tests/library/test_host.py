@@ -95,7 +95,9 @@ async def test_what_was_closed_opens_again(plan: Plan) -> None:
     await host.close()
 
 
-def test_a_loop_that_ends_closes_its_host_and_the_next_has_its_own(plan: Plan) -> None:
+def test_a_loop_that_ends_closes_its_host_and_the_next_has_its_own(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hosts = Hosts(plan)
     closed: list[Service] = []
 
@@ -108,7 +110,7 @@ def test_a_loop_that_ends_closes_its_host_and_the_next_has_its_own(plan: Plan) -
             closed.append(service)
             await close()
 
-        service.close = noted  # type: ignore[method-assign]
+        monkeypatch.setattr(service, "close", noted)
         return hosts.here
 
     first, second = asyncio.run(opens()), asyncio.run(opens())

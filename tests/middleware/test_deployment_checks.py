@@ -396,9 +396,10 @@ class TestTheProxy:
         assert levels(check_proxy(AdminFacts(URL, trouble="no"), named=named)) == [level]
 
     def test_an_admin_api_that_is_open_to_anybody_is_a_fault(self) -> None:
-        for where, expected in (("anybody", ["fault", "ok"]), ("loopback", ["ok"])):
-            admin = AdminFacts(URL, open_to=where, ready=True)  # type: ignore[arg-type]
-            assert levels(check_proxy(admin, named=True)) == expected
+        anybody = AdminFacts(URL, open_to="anybody", ready=True)
+        assert levels(check_proxy(anybody, named=True)) == ["fault", "ok"]
+        loopback = AdminFacts(URL, open_to="loopback", ready=True)
+        assert levels(check_proxy(loopback, named=True)) == ["ok"]
 
     def test_every_finding_but_a_good_one_says_what_to_do(self) -> None:
         parts = (("store:redis", "down", "refused: no"), ("semantic", "loading", ""))

@@ -234,7 +234,9 @@ async def test_what_was_looked_at_is_told_with_its_shape_and_a_purged_tenant_is_
     assert not seen[2].with_text
 
 
-async def test_what_waits_or_is_looked_at_while_its_tenant_is_purged_is_never_told() -> None:
+async def test_what_waits_or_is_looked_at_while_its_tenant_is_purged_is_never_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard, seen, go = Heard(), list[Examined](), threading.Event()
     doctor = Doctoring(heard, rest=0)
     doctor.examined = seen.append
@@ -244,7 +246,7 @@ async def test_what_waits_or_is_looked_at_while_its_tenant_is_purged_is_never_to
         go.wait(10)
         return look(job)
 
-    doctor._see = slowly  # type: ignore[method-assign]
+    monkeypatch.setattr(doctor, "_see", slowly)
     for clock in ("15:09:20", "15:09:48", "15:10:07"):
         doctor.hand(call(clock))
     doctor.forget("t1")

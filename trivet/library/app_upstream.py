@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from trivet.errors import UpstreamError
-from trivet.library.exchange import App, BrokenOff, Exchange, Scope
+from trivet.library.exchange import App, BrokenOffError, Exchange, Scope
 from trivet.middleware.arrival.headers import RawHeaders
 from trivet.middleware.fleets.fleets import Fleets
 from trivet.middleware.http_client.errors import Lost, Silent
@@ -56,7 +56,7 @@ class AppClient(UpstreamClient):
         silence = upstream.read_timeout or None
         try:
             status, found = await exchange.head(silence)
-        except BrokenOff as error:
+        except BrokenOffError as error:
             if origin is not None and error.__cause__ is not None:
                 origin.failure.append(error.__cause__)
             raise UpstreamError("upstream-cut", "The app failed on this request.") from None
@@ -82,7 +82,7 @@ class _Body:
         """See `Arriving`."""
         try:
             return await self._exchange.some(self._silence)
-        except BrokenOff:
+        except BrokenOffError:
             raise Lost(begun=True) from None
         except TimeoutError:
             raise Silent("nothing came") from None

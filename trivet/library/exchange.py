@@ -25,15 +25,15 @@ _running: Final[set[asyncio.Task[None]]] = set()
 _log = logging.getLogger("trivet")
 
 
-class BrokenOff(Exception):  # noqa: N818 - what happened, as in "the answer broke off"
+class BrokenOffError(Exception):
     """The application ended before its answer did. `__cause__` is what it raised, if it did."""
 
 
 class Exchange:
     """Begins when it is made; `leave` ends it, whatever was read of it.
 
-    `head` comes first, then `some` until it is empty. Both raise `BrokenOff`, and `TimeoutError`
-    where nothing comes for `silence` seconds (None: however long it takes).
+    `head` comes first, then `some` until it is empty. Both raise `BrokenOffError`, and
+    `TimeoutError` where nothing comes for `silence` seconds (None: however long it takes).
     """
 
     def __init__(self, app: App, scope: Scope, body: bytes | AsyncIterator[bytes]) -> None:
@@ -87,7 +87,7 @@ class Exchange:
 
     async def _wait(self, silence: float | None) -> None:
         if self.task.done():
-            raise BrokenOff from _failure(self.task)
+            raise BrokenOffError from _failure(self.task)
         self._news.clear()
         async with asyncio.timeout(silence):
             await self._news.wait()

@@ -21,7 +21,7 @@ except ModuleNotFoundError:
     raise ImportError("the transport needs httpx2: pip install 'trivet[library]'") from None
 
 from trivet.library.background import Background, background
-from trivet.library.exchange import BrokenOff, Exchange, Headers, Scope
+from trivet.library.exchange import BrokenOffError, Exchange, Headers, Scope
 from trivet.library.host import Host, Hosts
 from trivet.library.settings import HERE, TENANT, named, plan_of
 
@@ -177,7 +177,7 @@ def _telling(exchange: Exchange, request: httpx2.Request) -> Iterator[None]:
     except TimeoutError:
         exchange.leave()
         raise httpx2.ReadTimeout("nothing came in time", request=request) from None
-    except BrokenOff as error:
+    except BrokenOffError as error:
         told = "the answer broke off"
         raise httpx2.RemoteProtocolError(told, request=request) from error.__cause__
     except BaseException:

@@ -18,9 +18,8 @@ import hashlib
 import hmac
 import importlib
 import ipaddress
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -28,12 +27,10 @@ import structlog
 
 from trivet.middleware.admin.control import Component, Control, Readiness
 from trivet.middleware.console.history import History
+from trivet.middleware.console.replies import Message, Receive, Send
 from trivet.middleware.console.sessions import Sessions
 from trivet.middleware.observe.exposition import CONTENT_TYPE
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 CONSOLE = "/trivet/ui"

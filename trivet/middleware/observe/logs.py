@@ -17,6 +17,7 @@ import orjson
 import structlog
 
 from trivet.middleware.observe.log_words import effect_of, given, rejected_because
+from trivet.middleware.observe.recent import REQUEST_IDS
 from trivet.middleware.observe.upstream_states import UpstreamStates
 from trivet.middleware.prefix_tier.warmth import WHY
 from trivet.telemetry import (
@@ -311,6 +312,6 @@ class LogObserver:
 def _request_id(event: RequestDone) -> str | None:
     """The id that the caller was told, and can name."""
     for name, value in event.reply_headers:
-        if name in (b"x-request-id", b"request-id"):
+        if name in REQUEST_IDS:
             return value[:_LONGEST].decode("latin-1")
     return None

@@ -14,7 +14,8 @@ _LONGEST: Final = 128
 """Characters of what a caller chose: a model, a route, an id."""
 _Row = tuple[Any, ...]
 """The fields of `Recent`, but for what its making costs."""
-_IDS: Final = (b"x-request-id", b"request-id")
+REQUEST_IDS: Final = (b"x-request-id", b"request-id")
+"""Headers in which a caller is told the id of its request."""
 _LONGEST_ID: Final = 128
 
 
@@ -79,7 +80,7 @@ def _row(event: RequestDone) -> _Row:
     usage = event.usage
     told = status = b""
     for name, value in event.reply_headers:
-        if name in _IDS:
+        if name in REQUEST_IDS:
             told = value[:_LONGEST_ID]
         elif name == b"cache-status":
             status = value
